@@ -141,3 +141,24 @@ def test_loops_of_few_trips_wait(rows, names):
     loops = [stmt for stmt in walk(made.launches[0].body) if isinstance(stmt, AheadLoop)]
     assert sorted({str(loop.body[0].value.source.name) for loop in loops}) == names
     agree(factory, x, dims=dims, expected=x.sum(0), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("columns", "names"), [(SIZE, []), (SIZE - 8, ["X"])])
+def test_a_single_loop_reads_ahead_where_threads_have_places_behind_its_end(columns, names):
+    """Compilers move reads of whole tiles by themselves."""
+
+    @T.prim_func
+    def kernel(X: T.Tensor((STEPS, ROWS, columns), "float16"), out: T.Tensor((ROWS, columns), "float32")):
+        with T.Kernel(1, threads=64):
+            total = T.alloc_fragment((ROWS, columns), "float32")
+            T.clear(total)
+            for m in T.serial(STEPS):
+                for i, j in T.Parallel(ROWS, columns):
+                    total[i, j] += X[m, i, j].astype("float32")
+            T.copy(total, out)
+
+    x = np.random.default_rng(1).standard_normal((STEPS, ROWS, columns)).astype(np.float16)
+    made = lower(elaborated(kernel, (x,), None, {}, {}), SM90A)
+    loops = [stmt for stmt in walk(made.launches[0].body) if isinstance(stmt, AheadLoop)]
+    assert sorted({str(loop.body[0].value.source.name) for loop in loops}) == names
+    agree(kernel, x, expected=x.astype(np.float32).sum(0), rtol=1e-5, atol=1e-5)

@@ -126,6 +126,61 @@ def test_places_that_trips_and_data_choose_stay_in_registers(columns, threads):
     assert shared_tiles(main, x, at) == 0
 
 
+def mixed(streams: int, columns: int, threads: int, written_out: bool = False):
+    """Streams mixed by a matrix, and the sum of all of them."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((streams, columns), "float16"),
+        mix: T.Tensor((streams, streams), "float32"),
+        Y: T.Tensor((streams, columns), "float16"),
+        total: T.Tensor((columns,), "float32"),
+    ):
+        with T.Kernel(1, threads=threads):
+            x, y = (
+                T.alloc_fragment((streams, columns), "float32"),
+                T.alloc_fragment((streams, columns), "float32"),
+            )
+            held, m = T.alloc_fragment((columns,), "float32"), T.alloc_fragment((streams, streams), "float32")
+            T.copy(X, x)
+            T.copy(mix, m)
+            for i, j in T.Parallel(streams, columns):
+                y[i, j] = 0
+                if written_out:
+                    y[i, j] = m[i, 0] * x[0, j] + m[i, 1] * x[1, j]
+                else:
+                    for k in T.serial(streams):
+                        y[i, j] += m[i, k] * x[k, j]
+            T.copy(y, Y)
+            T.clear(held)
+            for k in T.serial(streams):
+                for j in T.Parallel(columns):
+                    held[j] += x[k, j]
+            T.copy(held, total)
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("streams", "columns", "threads", "written_out", "tiles"),
+    [
+        (4, 256, 64, False, 1),
+        (2, 128, 128, True, 1),
+        (3, 130, 64, False, 1),
+        (4, 32, 64, False, 2),  # too few columns for all threads
+    ],
+)
+def test_rows_that_all_iterations_of_a_column_read_lie_in_its_registers(
+    streams, columns, threads, written_out, tiles
+):
+    rng = np.random.default_rng(0)
+    x = rng.integers(-9, 10, (streams, columns)).astype(np.float16)
+    mix = rng.integers(-3, 4, (streams, streams)).astype(np.float32)
+    main = mixed(streams, columns, threads, written_out)
+    agree(main, x, mix, expected=[(mix @ x).astype(np.float16), x.astype(np.float32).sum(0)])
+    assert shared_tiles(main, x, mix) == tiles
+
+
 def test_rows_of_a_product_stay_where_it_leaves_them():
     @T.prim_func
     def main(A: T.Tensor((64, 32), "float16"), C: T.Tensor((64, 8), "float32")):

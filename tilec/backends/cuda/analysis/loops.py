@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -116,20 +116,32 @@ def loop_lines(item: Access, loop: Parallel) -> tuple[Lines, ...] | None:
     return tuple(found)
 
 
-def row_lines(item: Access, loop: Parallel) -> tuple[Lines, ...] | None:
-    """As `loop_lines`, and none for dimensions that an iteration names at constant places, few in all: what
-    the other dimensions have of every long variable tells whose they are. None as a whole for any other
+def row_lines(item: Access, loop: Parallel, trips: Set[Var]) -> tuple[Lines, ...] | None:
+    """As `loop_lines`, and none for dimensions that an iteration names at constant places, or at those that a
+    few ``trips`` choose, few in all: what the other dimensions have of long variables tells whose they are,
+    where the variables that they leave out (`left_out`) take few values. None as a whole for any other
     access, and for one that `loop_lines` knows."""
     shape = [int_value(extent) or 0 for extent in item.buffer.shape]
     lines = [loop_line(index, loop) for index in item.indices]
     apart = [at for at, own in enumerate(lines) if own is None and shape[at] > 1]
-    known = all(int_value(item.indices[at]) in range(shape[at]) for at in apart)
+    known = all(_is_place(item.indices[at], shape[at], trips) for at in apart)
     met = [line.axis for own in lines for line in own or ()]
-    long = {axis for axis, extent in enumerate(loop_extents(loop)) if extent > 1}
-    if not apart or not known or len({*met}) < len(met) or not long <= {*met}:
+    if not apart or not known or len({*met}) < len(met):
         return None
-    few = math.prod(shape[at] for at in apart) <= _FEW
-    return tuple(own or () for own in lines) if few else None
+    found, extents = tuple(own or () for own in lines), loop_extents(loop)
+    few = (shape[at] for at in apart), (extents[axis] for axis in left_out(found, loop))
+    return found if all(math.prod(sizes) <= _FEW for sizes in few) else None
+
+
+def left_out(dimensions: Iterable[Lines], loop: Parallel) -> set[int]:
+    """The variables of a loop of more than one value that an access leaves out, by position."""
+    met = {line.axis for lines in dimensions for line in lines}
+    return {axis for axis, extent in enumerate(loop_extents(loop)) if extent > 1} - met
+
+
+def _is_place(index: Expr, extent: int, trips: Set[Var]) -> bool:
+    """Whether an index is a constant of a dimension, or counts trips."""
+    return int_value(index) in range(extent) or uncast(index) in trips
 
 
 def thinned(layout: Layout, dimension: int, factor: int) -> tuple[Digit, ...] | None:

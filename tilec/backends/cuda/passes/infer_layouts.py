@@ -4,8 +4,9 @@ Rules, strongest first; what an author asks for by T.annotate_layout stands abov
 statements can obey it:
 1. A tensor-core product fixes its accumulator, and an A operand that is a fragment; a scan fixes its lines.
 2. A loop takes its layout from a fragment whose indices are its variables; fragments that it indexes so take
-   theirs from it, also those of which an iteration names a few elements of a row at constant places: it has
-   the row in its registers. There it names others, which trips or data choose, as well.
+   theirs from it, also those of which an iteration names a few elements of a row at constant places, or at
+   those that a few trips choose: it has the row in its registers. There it names others, which data choose,
+   as well. Variables of few values that such a row does not have are in registers, too.
 3. A reduction's result has the layout of its source without the axis: every thread along it knows the result.
 4. What is left takes the widest coalesced vectors.
 5. Shared operands of products, and tiles that lanes load by ldmatrix, are swizzled so that reading eight rows
@@ -17,19 +18,27 @@ pass adds.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.asked_hints import layout_loss, said
 from tilec.backends.cuda.analysis.asked_layouts import obeyed
-from tilec.backends.cuda.analysis.fragments import accumulator_layout, coalesced, operand_layout
+from tilec.backends.cuda.analysis.fragments import (
+    WARP,
+    accumulator_layout,
+    coalesced,
+    extended,
+    operand_layout,
+)
 from tilec.backends.cuda.analysis.held_alike import held_alike, sums_in
 from tilec.backends.cuda.analysis.loop_widths import vector_widths
 from tilec.backends.cuda.analysis.loops import (
+    Lines,
     fitting_fragment,
     followed,
+    left_out,
     loop_extents,
     loop_layout,
     loop_lines,
@@ -59,12 +68,12 @@ from tilec.ir.analysis.uniform import Uniformity
 from tilec.ir.exprs import int_value
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import canonical
-from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Reduce, Stmt, children, walk
+from tilec.ir.nodes import Alloc, Block, For, Kernel, Launch, Parallel, Reduce, Stmt, children, walk
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.nodes.threads import LaneLoad
 from tilec.ir.roads import Road
 from tilec.ir.traits import buffers
-from tilec.lowering.analysis.accesses import accesses
+from tilec.lowering.analysis.accesses import Access, accesses
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.analysis.uses import addressed_in, used_in, written_in
 from tilec.lowering.emission.storage import element_bytes
@@ -261,7 +270,7 @@ class _Inference:
             if not self._is_open(item.buffer):
                 continue
             shape, sizes = static_extents(item.buffer), loop_extents(loop)
-            lines, rows = loop_lines(item, loop), row_lines(item, loop)
+            lines, rows = loop_lines(item, loop), self._row_lines(item, loop)
             known = lines or rows or ()
             ends = (own[-1] if own else None for own in known)
             extents = tuple(
@@ -280,8 +289,7 @@ class _Inference:
             if isinstance(stmt, Parallel):
                 self._derive(stmt, partly=True)
                 if stmt not in self.loops:
-                    width = self.widths[stmt]
-                    self._assign(stmt, coalesced(loop_extents(stmt), self.warps, width))
+                    self._assign(stmt, self._coalesced(stmt, work))
                 return True
             if isinstance(stmt, Reduce) and self._is_open(stmt.src.buffer):
                 self.layouts[stmt.src.buffer] = coalesced(static_extents(stmt.src.buffer), self.warps, 1)
@@ -290,10 +298,48 @@ class _Inference:
 
     def _rank(self, stmt: Parallel | Reduce) -> tuple[bool, int, int]:
         """How much a statement has to say."""
-        rows = isinstance(stmt, Parallel) and any(
-            self._is_open(item.buffer) and row_lines(item, stmt) for item in accesses(stmt.body)
-        )
+        rows = isinstance(stmt, Parallel) and any(self._open_rows(stmt))
         return rows, _work(stmt), self.widths.get(stmt, 1)
+
+    def _coalesced(self, loop: Parallel, work: Sequence[Parallel | Reduce]) -> Layout:
+        """The layout of a loop that no fragment decides. What fragments whose rows its iterations have leave
+        out of its variables is in registers, so that a thread has the row for all of their values; it has as
+        many neighbours as the loops move that fill and empty these fragments."""
+        extents, width = loop_extents(loop), self.widths[loop]
+        held = {axis for rows in self._open_rows(loop) for axis in left_out(rows, loop)}
+        free = [axis for axis in range(len(extents)) if axis not in held]
+        if not held or not free:
+            return coalesced(extents, self.warps, width)
+        used = {item.buffer for item in accesses(loop.body) if self._is_open(item.buffer)}
+        others = (
+            stmt for stmt in work if isinstance(stmt, Parallel) and not used.isdisjoint(used_in((stmt,)))
+        )
+        each = math.prod(extents[axis] for axis in free) // (self.warps * WARP)
+        width = max(math.gcd(self.widths[other], each, extents[free[-1]]) for other in others)
+        spread = extended(((),) * len(extents), extents, free, [(1, WARP)], [(1, self.warps)], width)
+        return with_rows(spread, extents)
+
+    def _open_rows(self, loop: Parallel) -> Iterator[tuple[Lines, ...]]:
+        """What the iterations of a loop have of fragments without a layout whose rows they have."""
+        for item in accesses(loop.body):
+            rows = self._row_lines(item, loop) if self._is_open(item.buffer) else None
+            if rows is not None:
+                yield rows
+
+    def _row_lines(self, item: Access, loop: Parallel) -> tuple[Lines, ...] | None:
+        """The lines of an access to rows; None also where what is left of the variables is too little for all
+        threads."""
+        rows = row_lines(item, loop, self.trips)
+        if rows is None or not (out := left_out(rows, loop)):
+            return rows
+        left = math.prod(extent for axis, extent in enumerate(loop_extents(loop)) if axis not in out)
+        return rows if left >= self.warps * WARP else None
+
+    @cached_property
+    def trips(self) -> set[Var]:
+        """What counts the trips of loops of constant extents."""
+        loops = (stmt for stmt in walk(self.launch.body) if isinstance(stmt, For))
+        return {loop.var for loop in loops if int_value(loop.stop - loop.start) is not None}
 
     def _is_open(self, buffer: Var) -> bool:
         return buffer in self.fragments and buffer not in self.layouts

@@ -248,11 +248,18 @@ def _deepened(each: _Read, depth: int) -> _Read:
 
 
 def _is_plain(loop: For) -> bool:
-    """Whether a loop runs trip by trip, and does nothing but what threads do one by one: more than one
-    ThreadLoop, of which compilers write out several trips and begin with all of their reads."""
+    """Whether a loop runs trip by trip, and does nothing but what threads do one by one: not a single
+    ThreadLoop of whole tiles, of which compilers write out several trips and begin with all of their reads.
+    They move none of those that stand under the test whether an element is one of the tile's."""
     plain = all(isinstance(stmt, _PLAIN) for stmt in walk(loop.body))
     steps = [stmt for stmt in loop.body if not isinstance(stmt, (Alloc, Bind))]
-    return plain and len(steps) > 1 and loop.kind == "serial" and int_value(loop.step) == 1
+    apart = len(steps) > 1 or any(isinstance(stmt, ThreadLoop) and _is_padded(stmt) for stmt in steps)
+    return plain and apart and loop.kind == "serial" and int_value(loop.step) == 1
+
+
+def _is_padded(loop: ThreadLoop) -> bool:
+    """Whether threads have places behind the ends of a loop."""
+    return loop.layout.shape != loop.extents
 
 
 def _values(block: Block) -> Iterator[Expr]:
