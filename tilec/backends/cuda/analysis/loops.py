@@ -17,7 +17,7 @@ from tilec.errors import UnsupportedError
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, substitute, uncast, uses
 from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import same_threads, select, thread_terms
-from tilec.ir.nodes import Alloc, Parallel, walk
+from tilec.ir.nodes import Alloc, Parallel, Store, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
 from tilec.lowering.analysis.accesses import Access, accesses, values_of
@@ -190,6 +190,17 @@ def with_rows(layout: Layout, shape: Sequence[int]) -> Layout:
         made.append((Digit(extent, step, "reg"),))
         step *= extent
     return Layout(tuple(made))
+
+
+def with_neighbours(layout: Layout, axes: Set[int]) -> Layout:
+    """A layout whose threads have neighbours along some axes, and not what lies as far apart as lanes and
+    warps have theirs."""
+
+    def turned(digits: tuple[Digit, ...]) -> tuple[Digit, ...]:
+        own, others = ([each for each in digits if (each.space == "reg") is here] for here in (True, False))
+        return (*own, *others)
+
+    return Layout(tuple(turned(own) if axis in axes else own for axis, own in enumerate(layout.digits)))
 
 
 def _apart(digit: Digit, step: int) -> Digit:
@@ -376,6 +387,20 @@ def repeated_write(loop: Parallel, fragments: set[Var]) -> Access | None:
         if not one_to_one(written_out(item.indices, loop), long_variables(loop), loop):
             return item
     return None
+
+
+def overwrites(loop: Parallel, fragment: Var) -> bool:
+    """Whether a loop writes all elements of a fragment, whatever is true, and reads none."""
+    if any(item.buffer.same_as(fragment) and not item.is_write for item in accesses(loop.body)):
+        return False
+    sizes, shape = loop_extents(loop), tuple(int_value(extent) for extent in fragment.shape)
+    for stmt in loop.body:
+        if isinstance(stmt, Store) and stmt.buffer.same_as(fragment):
+            axes = [loop_axis(index, loop) for index in stmt.indices]
+            known = [axis for axis in axes if axis is not None]
+            if len({*known}) == len(axes) and tuple(sizes[axis] for axis in known) == shape:
+                return True
+    return False
 
 
 def long_variables(loop: Parallel) -> tuple[Var, ...]:

@@ -15,6 +15,7 @@ from tilec.backends.cuda.analysis.loops import (
     fitting_fragment,
     loop_extents,
     loop_layout,
+    overwrites,
     repeated_write,
 )
 from tilec.backends.cuda.analysis.threads import team_warps
@@ -192,8 +193,9 @@ class LayoutRewrite:
                 staged[item.buffer] = None
         tiles = {buffer: self._shared(buffer) for buffer in staged}
         written = {item.buffer for item in accesses(loop.body) if item.is_write}
-        self.zeroed |= written & set(tiles)
-        before = [self._moved(buffer, tile, loop) for buffer, tile in tiles.items()]
+        kept = {buffer: tile for buffer, tile in tiles.items() if not overwrites(loop, buffer)}
+        self.zeroed |= written & set(kept)
+        before = [self._moved(buffer, tile, loop) for buffer, tile in kept.items()]
         after = [self._moved(tile, buffer, loop) for buffer, tile in tiles.items() if buffer in written]
         body = with_buffers(loop.body, tiles) if tiles else loop.body
         vector = self.widths.get(loop) or _late_width(loop)

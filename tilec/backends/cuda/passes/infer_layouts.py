@@ -6,9 +6,10 @@ statements can obey it:
 2. A loop takes its layout from a fragment whose indices are its variables; fragments that it indexes so take
    theirs from it, also those of which an iteration names a few elements of a row at constant places, or at
    those that a few trips choose: it has the row in its registers. There it names others, which data choose,
-   as well. Variables of few values that such a row does not have are in registers, too.
+   as well. Variables of few values that such a row does not have are in registers, too. A fragment that
+   turns another one does not follow where it would meet each sector of a tensor several times.
 3. A reduction's result has the layout of its source without the axis: every thread along it knows the result.
-4. What is left takes the widest coalesced vectors.
+4. What is left takes the widest coalesced vectors; a thread has neighbours where their windows overlap.
 5. Shared operands of products, and tiles that lanes load by ldmatrix, are swizzled so that reading eight rows
 meets no bank twice.
 A statement that needs an element which another thread holds goes through shared memory, by copies that this
@@ -43,13 +44,16 @@ from tilec.backends.cuda.analysis.loops import (
     loop_layout,
     loop_lines,
     row_lines,
+    with_neighbours,
     with_rows,
 )
 from tilec.backends.cuda.analysis.registers import check_registers
+from tilec.backends.cuda.analysis.sectors import SECTOR, moves_along, run_of_warp, turns
 from tilec.backends.cuda.analysis.threads import team_warps, warps_of
 from tilec.backends.cuda.analysis.tiles import result_layout, slices_of, static_extents, swizzled
 from tilec.backends.cuda.analysis.units import operands_of
 from tilec.backends.cuda.analysis.wgmma import operand_in_memory, slab_bytes, slabs, sums_layout
+from tilec.backends.cuda.analysis.windows_of_loops import window_axes
 from tilec.backends.cuda.nodes import (
     BlockScan,
     BoxLoad,
@@ -106,6 +110,8 @@ class _Inference:
         self.widths, self.alike = vector_widths(kernel, launch)
         self.layouts: dict[Var, Layout] = {}
         self.loops: dict[Stmt, Layout] = {}
+        self.work: list[Parallel | Reduce] = []
+        self.windows: dict[Stmt, set[int]] = {}
         self.addressed = addressed_in(launch.body)
 
     def run(self) -> Launch:
@@ -181,11 +187,11 @@ class _Inference:
                 self.layouts.setdefault(stmt.src.buffer, swizzled(stmt.src.buffer))
             elif isinstance(stmt, BlockScan):
                 self.layouts[stmt.tile.buffer] = scan_layout(stmt.tile.buffer, self.warps)
-        work = [stmt for stmt in team.stmts if isinstance(stmt, (Parallel, Reduce))]
-        for stmt in work:
+        self.work = [stmt for stmt in team.stmts if isinstance(stmt, (Parallel, Reduce))]
+        for stmt in self.work:
             if isinstance(stmt, Parallel) and stmt.hints.loop_layout is not None:
                 self._assign_asked(stmt, stmt.hints.loop_layout)
-        while self._propagate(work) or self._choose(work):
+        while self._propagate() or self._choose():
             pass
         self.warps = whole
 
@@ -237,10 +243,10 @@ class _Inference:
 
     # ---- propagation ----
 
-    def _propagate(self, work: Sequence[Parallel | Reduce]) -> bool:
+    def _propagate(self) -> bool:
         """One round of rules 2 and 3; whether anything new is known."""
         before = len(self.layouts) + len(self.loops)
-        for stmt in work:
+        for stmt in self.work:
             if isinstance(stmt, Reduce):
                 self._slice(stmt)
             elif stmt not in self.loops:
@@ -278,18 +284,28 @@ class _Inference:
                 for end, extent in zip(ends, shape, strict=False)
             )
             made = followed(layout, known) if shape == extents else None
-            if made is not None:
+            if made is not None and (rows or not self._is_scattered(item, loop, made)):
                 self.layouts[item.buffer] = with_rows(made, shape) if rows else made
 
-    def _choose(self, work: Sequence[Parallel | Reduce]) -> bool:
+    def _is_scattered(self, item: Access, loop: Parallel, layout: Layout) -> bool:
+        """Whether a fragment that lies so, turned from how a loop has another one, would meet each sector of
+        a tensor several times in a loop that moves it: passing shared memory takes less."""
+        if not any(turns(item, other, loop) for other in accesses(loop.body) if other.buffer in self.layouts):
+            return False
+        fragment = item.buffer
+        together = run_of_warp(layout, static_extents(fragment)) * element_bytes(str(fragment.dtype))
+        loops = (stmt for stmt in self.work if isinstance(stmt, Parallel) and stmt not in self.loops)
+        return together < SECTOR and any(moves_along(loop, fragment) for loop in loops)
+
+    def _choose(self) -> bool:
         """Rule 4 for the largest statement that nothing decides, of equal ones that with the widest vectors,
         but first for loops whose iterations have rows of fragments to themselves; whether there was one."""
-        open_work = [stmt for stmt in work if isinstance(stmt, Reduce) or stmt not in self.loops]
+        open_work = [stmt for stmt in self.work if isinstance(stmt, Reduce) or stmt not in self.loops]
         for stmt in sorted(open_work, key=self._rank, reverse=True):
             if isinstance(stmt, Parallel):
                 self._derive(stmt, partly=True)
                 if stmt not in self.loops:
-                    self._assign(stmt, self._coalesced(stmt, work))
+                    self._assign(stmt, self._coalesced(stmt))
                 return True
             if isinstance(stmt, Reduce) and self._is_open(stmt.src.buffer):
                 self.layouts[stmt.src.buffer] = coalesced(static_extents(stmt.src.buffer), self.warps, 1)
@@ -298,26 +314,38 @@ class _Inference:
 
     def _rank(self, stmt: Parallel | Reduce) -> tuple[bool, int, int]:
         """How much a statement has to say."""
-        rows = isinstance(stmt, Parallel) and any(self._open_rows(stmt))
-        return rows, _work(stmt), self.widths.get(stmt, 1)
+        first = isinstance(stmt, Parallel) and (any(self._open_rows(stmt)) or self._windows(stmt))
+        return bool(first), _work(stmt), self.widths.get(stmt, 1)
 
-    def _coalesced(self, loop: Parallel, work: Sequence[Parallel | Reduce]) -> Layout:
+    def _coalesced(self, loop: Parallel) -> Layout:
         """The layout of a loop that no fragment decides. What fragments whose rows its iterations have leave
-        out of its variables is in registers, so that a thread has the row for all of their values; it has as
-        many neighbours as the loops move that fill and empty these fragments."""
-        extents, width = loop_extents(loop), self.widths[loop]
+        out of its variables is in registers, so that a thread has the row for all of their values; where they
+        read what their neighbours read, too, a thread has neighbours."""
+        extents, windows = loop_extents(loop), self._windows(loop)
         held = {axis for rows in self._open_rows(loop) for axis in left_out(rows, loop)}
         free = [axis for axis in range(len(extents)) if axis not in held]
         if not held or not free:
-            return coalesced(extents, self.warps, width)
-        used = {item.buffer for item in accesses(loop.body) if self._is_open(item.buffer)}
-        others = (
-            stmt for stmt in work if isinstance(stmt, Parallel) and not used.isdisjoint(used_in((stmt,)))
-        )
-        each = math.prod(extents[axis] for axis in free) // (self.warps * WARP)
-        width = max(math.gcd(self.widths[other], each, extents[free[-1]]) for other in others)
+            width = self._width_of_all(loop, range(len(extents))) if windows else self.widths[loop]
+            return with_neighbours(coalesced(extents, self.warps, width), windows)
+        width = self._width_of_all(loop, free)
         spread = extended(((),) * len(extents), extents, free, [(1, WARP)], [(1, self.warps)], width)
         return with_rows(spread, extents)
+
+    def _width_of_all(self, loop: Parallel, axes: Sequence[int]) -> int:
+        """How many neighbours along the last of some ``axes`` a thread may have of a loop and of those that
+        fill and empty its fragments, such that there are some for all threads."""
+        used = {item.buffer for item in accesses(loop.body) if self._is_open(item.buffer)}
+        others = (stmt for stmt in self.work if isinstance(stmt, Parallel) and used & used_in((stmt,)))
+        extents = loop_extents(loop)
+        each = math.prod(extents[axis] for axis in axes) // (self.warps * WARP)
+        widths = (math.gcd(self.widths[other], each, extents[axes[-1]]) for other in others)
+        return max(widths, default=self.widths[loop])
+
+    def _windows(self, loop: Parallel) -> set[int]:
+        """The variables along which iterations of a loop read what their neighbours read."""
+        if loop not in self.windows:
+            self.windows[loop] = window_axes(loop, self.trips)
+        return self.windows[loop]
 
     def _open_rows(self, loop: Parallel) -> Iterator[tuple[Lines, ...]]:
         """What the iterations of a loop have of fragments without a layout whose rows they have."""
@@ -337,9 +365,9 @@ class _Inference:
 
     @cached_property
     def trips(self) -> set[Var]:
-        """What counts the trips of loops of constant extents."""
+        """What counts the trips of loops of several, as many as is known."""
         loops = (stmt for stmt in walk(self.launch.body) if isinstance(stmt, For))
-        return {loop.var for loop in loops if int_value(loop.stop - loop.start) is not None}
+        return {loop.var for loop in loops if (int_value(loop.stop - loop.start) or 0) > 1}
 
     def _is_open(self, buffer: Var) -> bool:
         return buffer in self.fragments and buffer not in self.layouts
