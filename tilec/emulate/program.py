@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tvm import tirx
 from tvm.ir import Call, PointerType
 
 from tilec.backends.cuda.emit.marks import PLACE
+from tilec.codegen.statements import StatementWriter
 from tilec.emulate import numbers, ptx_calls, runtime
 from tilec.emulate.calls import Calls
 from tilec.emulate.expressions import Buffer, Expressions
@@ -70,7 +70,7 @@ class _Labels:
 
 
 @dataclass(eq=False)
-class _Compiler:
+class _Compiler(StatementWriter):
     """Compiles one function."""
 
     constants: Constants = field(default_factory=Constants)
@@ -127,21 +127,8 @@ class _Compiler:
 
     # ---- statements ----
 
-    def stmt(self, stmt: Any) -> None:
-        """Compiles one statement."""
-        handler = _STATEMENTS.get(type(stmt))
-        if handler is None:
-            raise UnsupportedError(f"the emulator has no {type(stmt).__name__}", why=str(stmt)[:200])
-        handler(self, stmt)
-
-    def _sequence(self, stmt: Any) -> None:
-        for part in stmt.seq:
-            self.stmt(part)
-
-    def _attribute(self, stmt: Any) -> None:
-        if stmt.attr_key == "thread_extent":
-            self._axis(stmt.node, stmt.value)
-        self.stmt(stmt.body)
+    def _refused(self, stmt: Any) -> UnsupportedError:
+        return UnsupportedError(f"the emulator has no {type(stmt).__name__}", why=str(stmt)[:200])
 
     def _axis(self, node: Any, extent: Any) -> None:
         tag = str(node.thread_tag)
@@ -318,20 +305,6 @@ class _Compiler:
         step = Leave(breaks)
         self.steps.append(step)
         self._ends(step)
-
-
-_STATEMENTS: dict[type, Callable[[_Compiler, Any], None]] = {
-    tirx.SeqStmt: _Compiler._sequence,
-    tirx.AttrStmt: _Compiler._attribute,
-    tirx.Bind: _Compiler._bind,
-    tirx.BufferStore: _Compiler._store,
-    tirx.Evaluate: _Compiler._evaluate,
-    tirx.AllocBuffer: _Compiler._allocate,
-    tirx.DeclBuffer: _Compiler._declare,
-    tirx.IfThenElse: _Compiler._branch,
-    tirx.For: _Compiler._for,
-    tirx.While: _Compiler._while,
-}
 
 
 def compile_function(func: Any, name: str) -> Program:

@@ -4,7 +4,6 @@ A function takes a buffer for each pointer, then one with the other arguments, e
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
@@ -15,7 +14,8 @@ from tilec.backends.metal.codegen.expressions import LEAVES, Expressions, operat
 from tilec.backends.metal.codegen.helpers import Helpers
 from tilec.backends.metal.codegen.words import DEVICE, THREAD, THREADGROUP, Names, Pointer, refused, type_of
 from tilec.backends.metal.devices import BUFFERS
-from tilec.errors import CompileError
+from tilec.codegen.statements import StatementWriter
+from tilec.errors import CompileError, UnsupportedError
 from tilec.ir.exprs import dtype_of, int_value
 
 #: Where local arrays begin: the widest access of a thread.
@@ -30,7 +30,7 @@ _PLACE = (
 _HERE = "tilec_place here = {tilec_grid, tilec_block, tilec_thread, tilec_lane};"
 
 
-class FunctionWriter:
+class FunctionWriter(StatementWriter):
     """Writes one function, whose blocks have ``threads`` threads; ``helpers`` gets what it calls."""
 
     def __init__(self, symbol: str, func: Any, threads: int, helpers: Helpers) -> None:
@@ -93,21 +93,8 @@ class FunctionWriter:
 
     # ---- statements ----
 
-    def stmt(self, stmt: Any) -> None:
-        """One statement."""
-        handler = _STATEMENTS.get(type(stmt))
-        if handler is None:
-            raise refused(type(stmt).__name__)
-        handler(self, stmt)
-
-    def _sequence(self, stmt: Any) -> None:
-        for part in stmt.seq:
-            self.stmt(part)
-
-    def _attribute(self, stmt: Any) -> None:
-        if stmt.attr_key == "thread_extent":
-            self._axis(stmt.node, stmt.value)
-        self.stmt(stmt.body)
+    def _refused(self, stmt: Any) -> UnsupportedError:
+        return refused(type(stmt).__name__)
 
     def _axis(self, node: Any, extent: Any) -> None:
         kind, _, axis = str(node.thread_tag).partition(".")
@@ -196,17 +183,3 @@ def _argument(text: str, dtype: str) -> str:
     if dtype == "int64":
         return text
     return f"as_type<float>(int({text}))" if dtype == "float32" else f"{type_of(dtype)}({text})"
-
-
-_STATEMENTS: dict[type, Callable[[FunctionWriter, Any], None]] = {
-    tirx.SeqStmt: FunctionWriter._sequence,
-    tirx.AttrStmt: FunctionWriter._attribute,
-    tirx.Bind: FunctionWriter._bind,
-    tirx.BufferStore: FunctionWriter._store,
-    tirx.Evaluate: FunctionWriter._evaluate,
-    tirx.AllocBuffer: FunctionWriter._allocate,
-    tirx.DeclBuffer: FunctionWriter._declare,
-    tirx.IfThenElse: FunctionWriter._branch,
-    tirx.For: FunctionWriter._for,
-    tirx.While: FunctionWriter._while,
-}
