@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
+#: The header of a file, those of sections and segments, and an entry of a table of symbols.
+HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+SECTION = struct.Struct("<IIQQQQIIQQ")
 _PROGRAM = struct.Struct("<IIQQQQQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
+SYMBOL = struct.Struct("<IBBHQQ")
 _NOBITS, _DYNAMIC, _DYNSYM, _VERNEED = 8, 6, 11, 0x6FFFFFFE
 #: Tags of the dynamic section.
 NEEDED, SONAME, RPATH, RUNPATH, TEXTREL, FLAGS, FLAGS_1 = 1, 14, 15, 29, 22, 30, 0x6FFFFFFB
@@ -60,7 +61,7 @@ def parse_library(data: bytes) -> SharedLibrary:
 
 
 def _parse(data: bytes) -> SharedLibrary:
-    header = _HEADER.unpack_from(data)
+    header = HEADER.unpack_from(data)
     if header[0][:6] != b"\x7fELF\x02\x01":
         raise ValueError("it is no 64-bit little-endian ELF file")
     sections = _sections(data, header)
@@ -68,7 +69,7 @@ def _parse(data: bytes) -> SharedLibrary:
     strings = sections[dynamic.link].content
     tags = tuple(struct.iter_unpack("<QQ", dynamic.content[: len(dynamic.content) // 16 * 16]))
     symbols = next(each.content for each in sections if each.type == _DYNSYM)
-    rows = [row for row in _SYMBOL.iter_unpack(symbols) if row[0]]
+    rows = [row for row in SYMBOL.iter_unpack(symbols) if row[0]]
     needs = next((each.content for each in sections if each.type == _VERNEED), b"")
     return SharedLibrary(
         sections={each.name: each for each in sections},
@@ -83,7 +84,7 @@ def _parse(data: bytes) -> SharedLibrary:
 
 
 def _sections(data: bytes, header: tuple[int, ...]) -> list[Section]:
-    rows = [_SECTION.unpack_from(data, header[6] + 64 * number) for number in range(header[12])]
+    rows = [SECTION.unpack_from(data, header[6] + 64 * number) for number in range(header[12])]
     contents = [b"" if row[1] == _NOBITS else data[row[4] : row[4] + row[5]] for row in rows]
     names = contents[header[13]]
     return [

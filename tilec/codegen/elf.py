@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tilec.elf import text_at
+from tilec.elf import HEADER, SECTION, SYMBOL, text_at
 
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
 _SYMTAB, _NOBITS = 2, 8
 _GLOBAL, _WEAK = 1, 2
 _HIDDEN = 2
@@ -67,7 +63,7 @@ def undefined_symbols(code: bytes) -> frozenset[str]:
 def named_sections(code: bytes) -> dict[str, bytes]:
     """The content of every section by its name; of one without content in the file, as many zeros."""
     sections = _sections(code)
-    names = _data(code, sections[_HEADER.unpack_from(code)[13]])
+    names = _data(code, sections[HEADER.unpack_from(code)[13]])
     return {
         text_at(names, section.name): bytes(section.size) if section.type == _NOBITS else _data(code, section)
         for section in sections
@@ -81,7 +77,7 @@ def symbol_names(code: bytes) -> tuple[str, ...]:
     if table is None:
         return ()
     names = _data(code, sections[table.link])
-    return tuple(text_at(names, row[0]) for row in _SYMBOL.iter_unpack(_data(code, table)))
+    return tuple(text_at(names, row[0]) for row in SYMBOL.iter_unpack(_data(code, table)))
 
 
 def without_names(code: bytes, prefix: str) -> bytes:
@@ -91,7 +87,7 @@ def without_names(code: bytes, prefix: str) -> bytes:
         return code
     sections = _sections(code)
     tables = {section.link for section in sections if section.type == _SYMTAB}
-    names = {_HEADER.unpack_from(code)[13], *tables}
+    names = {HEADER.unpack_from(code)[13], *tables}
     return b"".join(
         _without_names(code, section, sections[section.link], prefix)
         for number, section in enumerate(sections)
@@ -101,12 +97,12 @@ def without_names(code: bytes, prefix: str) -> bytes:
 
 def _without_names(code: bytes, section: _Section, names: _Section, prefix: str) -> bytes:
     """The header and content of a section, whose names are elsewhere."""
-    head = _SECTION.pack(*section._replace(name=0, offset=0))
+    head = SECTION.pack(*section._replace(name=0, offset=0))
     data = b"" if section.type == _NOBITS else _data(code, section)
     if section.type != _SYMTAB:
         return head + data
     texts = _data(code, names)
-    rows = ((text_at(texts, row[0]).removeprefix(prefix), row[1:]) for row in _SYMBOL.iter_unpack(data))
+    rows = ((text_at(texts, row[0]).removeprefix(prefix), row[1:]) for row in SYMBOL.iter_unpack(data))
     return head + repr(list(rows)).encode()
 
 
@@ -117,8 +113,8 @@ def hide_weak_symbols(code: bytes) -> bytes:
     for section in _sections(code):
         if section.type != _SYMTAB:
             continue
-        for entry in range(section.offset, section.offset + section.size, _SYMBOL.size):
-            _, info, _, home, _, _ = _SYMBOL.unpack_from(code, entry)
+        for entry in range(section.offset, section.offset + section.size, SYMBOL.size):
+            _, info, _, home, _, _ = SYMBOL.unpack_from(code, entry)
             if info >> 4 == _WEAK and home != 0:
                 changed[entry + _OTHER_OFFSET] = _HIDDEN
     return bytes(changed)
@@ -127,10 +123,10 @@ def hide_weak_symbols(code: bytes) -> bytes:
 def strip_debug(code: bytes) -> bytes:
     """``code`` without debug information. Its sections stay in the table as empty entries, so that no index
     in symbols and relocations changes."""
-    fields = list(_HEADER.unpack_from(code))
+    fields = list(HEADER.unpack_from(code))
     sections = _sections(code)
     names = _data(code, sections[fields[13]])
-    out = bytearray(code[: _HEADER.size])
+    out = bytearray(code[: HEADER.size])
     table = [
         _EMPTY if text_at(names, section.name).startswith(_DEBUG_PREFIXES) else _append(out, code, section)
         for section in sections
@@ -138,8 +134,8 @@ def strip_debug(code: bytes) -> bytes:
     out += bytes(-len(out) % 8)
     fields[6] = len(out)
     for section in table:
-        out += _SECTION.pack(*section)
-    _HEADER.pack_into(out, 0, *fields)
+        out += SECTION.pack(*section)
+    HEADER.pack_into(out, 0, *fields)
     return bytes(out)
 
 
@@ -154,9 +150,9 @@ def _append(out: bytearray, code: bytes, section: _Section) -> _Section:
 
 
 def _sections(code: bytes) -> tuple[_Section, ...]:
-    header = _HEADER.unpack_from(code)
+    header = HEADER.unpack_from(code)
     table, entry_size, count = header[6], header[11], header[12]
-    return tuple(_Section(*_SECTION.unpack_from(code, table + index * entry_size)) for index in range(count))
+    return tuple(_Section(*SECTION.unpack_from(code, table + index * entry_size)) for index in range(count))
 
 
 def _data(code: bytes, section: _Section) -> bytes:
@@ -164,6 +160,6 @@ def _data(code: bytes, section: _Section) -> bytes:
 
 
 def _symbols(table: bytes, names: bytes) -> Iterator[Symbol]:
-    for name, info, other, section, _value, size in _SYMBOL.iter_unpack(table):
+    for name, info, other, section, _value, size in SYMBOL.iter_unpack(table):
         if info >> 4 in (_GLOBAL, _WEAK):
             yield Symbol(text_at(names, name), section == 0, info >> 4 == _WEAK, other == _HIDDEN, size)

@@ -38,6 +38,8 @@ _OPERANDS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
     TensorLoad: lambda expr: tuple(expr.indices[:]),  # a slice takes a fraction of an array's iterator
     Call: lambda expr: tuple(expr.args[:]),
 }
+#: What calls of TVM's that raise a number to a power are named.
+EXPONENTIALS = ("tirx.exp", "tirx.exp2", "tirx.exp10")
 
 
 #: Names of types by their addresses: TVM has one object for each type, which is kept here, so that no other
@@ -117,6 +119,17 @@ def int_value(expr: Expr | int) -> int | None:
     return int(expr.value) if isinstance(expr, tirx.IntImm) else None
 
 
+def same_number(a: Expr | int, b: Expr | int) -> bool:
+    """Whether both are literals of one integer."""
+    return int_value(a) is not None and int_value(a) == int_value(b)
+
+
+def as_extent(expr: Expr) -> Expr | int:
+    """The value of an integer literal, or the expression itself."""
+    known = int_value(expr)
+    return expr if known is None else known
+
+
 def int32(value: int) -> Expr:
     """An integer literal of 32 bits: a place, a lane, a count."""
     return tirx.const(value, "int32")
@@ -162,6 +175,11 @@ def transform(expr: Expr, visit: Callable[[Expr], Expr | None]) -> Expr:
     if not old:
         return expr
     return over(expr, old, tuple([transform(part, visit) for part in old]))
+
+
+def with_part(expr: Expr, part: Expr, value: Expr) -> Expr:
+    """``expr`` with another value for a part of it."""
+    return transform(expr, lambda node: value if same(node, part) else None)
 
 
 def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tvm.ir import Expr, TensorLoad, Var
 
-from tilec.ir.exprs import loads
+from tilec.ir.exprs import int_value, loads
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.stmt import Block, Memory, Part, Region, Stmt, Value, held, kept, own
 
@@ -206,3 +206,8 @@ class Rewriter:
             kept = all(new is getattr(value, name) for name, new in made.items())
             self._shared[value] = value if kept else replace(value, **made)
         return self._shared[value]
+
+
+def is_single(buffer: Buffer) -> bool:
+    """Whether a buffer has one element."""
+    return all(int_value(extent) == 1 for extent in buffer.shape)

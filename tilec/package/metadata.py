@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -24,12 +23,11 @@ from tilec.package.escape import json_text
 from tilec.package.family import family_of_variant
 from tilec.package.model import KernelRecord, PackageSpec, ParamRecord, VariantRecord
 from tilec.package.places import ABI_VERSION
-from tilec.portable.loader import default_of
+from tilec.portable.loader import MARKED, default_of
 
 META_MAGIC, IR_MAGIC = b"TILECMET", b"TILECIR\0"
 FORMAT_VERSION = 1
-_HEADER = struct.Struct("<8sIIQ32s")
-META_HEADER_SIZE = _HEADER.size
+META_HEADER_SIZE = MARKED.size
 
 
 def describe(spec: PackageSpec, targets: tuple[str, ...]) -> dict[str, object]:
@@ -58,7 +56,7 @@ def to_json(metadata: Mapping[str, object]) -> bytes:
 
 def meta_section(text: bytes) -> bytes:
     """``.tilec.meta`` for the metadata ``text``."""
-    return _section(META_MAGIC, text)
+    return section(META_MAGIC, text)
 
 
 def ir_section(spec: PackageSpec) -> bytes:
@@ -74,19 +72,19 @@ def ir_section(spec: PackageSpec) -> bytes:
             "launches": [[roads[launch.roads] for launch in variant.image.launches] for variant in variants],
         }
     )
-    return _section(IR_MAGIC, zlib.compress(payload.encode("utf-8"), 9))
+    return section(IR_MAGIC, zlib.compress(payload.encode("utf-8"), 9))
 
 
 def open_section(data: bytes, magic: bytes) -> bytes:
     """The checked content of a section. Raises ValueError naming what is wrong."""
-    if len(data) < _HEADER.size:
+    if len(data) < MARKED.size:
         raise ValueError("it is shorter than its header")
-    found, version, _, size, digest = _HEADER.unpack_from(data)
+    found, version, _, size, digest = MARKED.unpack_from(data)
     if found != magic:
         raise ValueError("it does not start with its mark")
     if version != FORMAT_VERSION:
         raise ValueError(f"it has format {version}, known is {FORMAT_VERSION}")
-    content = data[_HEADER.size : _HEADER.size + size]
+    content = data[MARKED.size : MARKED.size + size]
     if len(content) != size:
         raise ValueError(f"{size} bytes are announced, {len(content)} are there")
     if hashlib.sha256(content).digest() != digest:
@@ -112,8 +110,9 @@ def _numbered(texts: Iterable[str]) -> dict[str, int]:
     return {text: number for number, text in enumerate(dict.fromkeys(texts))}
 
 
-def _section(magic: bytes, content: bytes) -> bytes:
-    return _HEADER.pack(magic, FORMAT_VERSION, 0, len(content), hashlib.sha256(content).digest()) + content
+def section(magic: bytes, content: bytes) -> bytes:
+    """``content`` behind the mark of its section, its format, its size and its digest."""
+    return MARKED.pack(magic, FORMAT_VERSION, 0, len(content), hashlib.sha256(content).digest()) + content
 
 
 def _kernel(kernel: KernelRecord, first_id: int) -> dict[str, object]:

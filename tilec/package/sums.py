@@ -8,19 +8,16 @@ The linker leaves room; `seal` fills it. The loader reads it before it lets the 
 
 from __future__ import annotations
 
-import hashlib
 import json
-import struct
 from pathlib import Path
 
 from tilec.errors import PackageError
+from tilec.package.metadata import section
 from tilec.package.sign import sign_again
 from tilec.portable.loader import MACH_O, SUMS_MARK, SUMS_SECTION, format_of, section_digests, section_places
 
 #: Bytes of the section: enough for some 60 sections.
 SUMS_SIZE = 6144
-_HEADER = struct.Struct("<8sIIQ32s")
-_VERSION = 1
 
 
 def seal(library: Path) -> None:
@@ -28,7 +25,7 @@ def seal(library: Path) -> None:
     data = bytearray(library.read_bytes())
     at, size = section_places(data).get(SUMS_SECTION, (0, 0))
     text = json.dumps(section_digests(data), separators=(",", ":")).encode()
-    content = _HEADER.pack(SUMS_MARK, _VERSION, 0, len(text), hashlib.sha256(text).digest()) + text
+    content = section(SUMS_MARK, text)
     if len(content) > size:
         raise PackageError(
             f"{library.name} has no room for the digests of its sections",

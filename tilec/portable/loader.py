@@ -1381,7 +1381,7 @@ def _mach_o_places(data: _Bytes) -> tuple[int, dict[str, tuple[int, int]]]:
 META_SECTION, SUMS_SECTION = ".tilec.meta", ".tilec.sums"
 _SUMMED_HEADERS = "program headers"
 #: Of both sections: mark, format, 0, bytes and sha256 of what follows.
-_MARKED = struct.Struct("<8sIIQ32s")
+MARKED = struct.Struct("<8sIIQ32s")
 _META_MARK, SUMS_MARK = b"TILECMET", b"TILECSUM"
 #: Not summed: what tools that strip a file write anew, and the sums.
 _UNSUMMED = ("", ".shstrtab", SUMS_SECTION)
@@ -1461,11 +1461,11 @@ def _content_problem(data: _Bytes) -> str:
 
 def _marked(data: _Bytes, at: int, size: int, mark: bytes) -> bytes | None:
     """The content of a section that starts with a mark and its own digest; None where that is not so."""
-    if size < _MARKED.size:
+    if size < MARKED.size:
         return None
-    found, version, _, length, digest = _MARKED.unpack_from(data, at)
-    content = bytes(data[at + _MARKED.size : at + _MARKED.size + length])
-    whole = (found, version, len(content)) == (mark, 1, length) and length <= size - _MARKED.size
+    found, version, _, length, digest = MARKED.unpack_from(data, at)
+    content = bytes(data[at + MARKED.size : at + MARKED.size + length])
+    whole = (found, version, len(content)) == (mark, 1, length) and length <= size - MARKED.size
     return content if whole and hashlib.sha256(content).digest() == digest else None
 
 

@@ -10,11 +10,21 @@ from typing import TYPE_CHECKING, TypeGuard
 from tvm import tirx
 
 from tilec.ir.analysis.renaming import renamed, renamed_value
-from tilec.ir.exprs import dtype_of, int_value, loads, same
+from tilec.ir.exprs import dtype_of, loads, same
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.foreign import is_foreign
-from tilec.ir.nodes import Alloc, Bind, Block, Stmt, Store, children, every_block, walk, with_children
-from tilec.ir.traits import expressions, mentioned, written
+from tilec.ir.nodes import (
+    Alloc,
+    Bind,
+    Block,
+    Stmt,
+    Store,
+    children,
+    every_block,
+    walk,
+    with_children,
+)
+from tilec.ir.traits import expressions, is_single, mentioned, written
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -76,13 +86,9 @@ def _changes(body: Block) -> dict[Var, list[_Change]]:
     found: dict[Var, list[_Change]] = {}
     for block in every_block(body):
         for place, stmt in enumerate(block):
-            if _is_scalar(stmt) and (isinstance(stmt, Bind) or _is_one(stmt.buffer)):
+            if _is_scalar(stmt) and (isinstance(stmt, Bind) or is_single(stmt.buffer)):
                 found.setdefault(_defines(stmt), []).append(_Change(block, place))
     return found
-
-
-def _is_one(buffer: Var) -> bool:
-    return all(int_value(extent) == 1 for extent in buffer.shape)
 
 
 def _alike(left: _Change, right: _Change, one: Var, other: Var) -> bool:

@@ -13,8 +13,6 @@ from tilec.ir.nodes.threads import Return
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-_LOOPS = (ir.For, ir.Pipelined, ir.While)
-
 
 @dataclass(frozen=True, eq=False)
 class Rest(ir.If):
@@ -63,7 +61,8 @@ def _flagged(body: ir.Block, ended: Var, in_loop: bool) -> ir.Block:
             return (*body[:position], mark, *((ir.Break(loc=stmt.loc),) if in_loop else ()))
         if not has_return((stmt,)):
             continue
-        blocks = [_flagged(block, ended, in_loop or isinstance(stmt, _LOOPS)) for block in ir.children(stmt)]
+        inside = in_loop or isinstance(stmt, ir.LOOPS)
+        blocks = [_flagged(block, ended, inside) for block in ir.children(stmt)]
         rest = _flagged(body[position + 1 :], ended, in_loop)
         return (*body[:position], _over(stmt, blocks), *_after(stmt, rest, ended, in_loop))
     return body
@@ -72,7 +71,7 @@ def _flagged(body: ir.Block, ended: Var, in_loop: bool) -> ir.Block:
 def _after(stmt: ir.Stmt, rest: ir.Block, ended: Var, in_loop: bool) -> ir.Block:
     """What follows a statement in which threads may end."""
     met: Expr = tirx.BufferLoad(ended, [_zero()])
-    if in_loop and isinstance(stmt, _LOOPS):
+    if in_loop and isinstance(stmt, ir.LOOPS):
         return (ir.If(met, (ir.Break(loc=stmt.loc),), loc=stmt.loc), *rest)
     if in_loop or not rest:
         return rest

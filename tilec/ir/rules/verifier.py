@@ -22,12 +22,10 @@ from tilec.ir.rules.scope import Scope
 from tilec.ir.rules.thread_rules import RULES
 from tilec.ir.small_floats import numbers_of
 from tilec.ir.text.expr_printer import format_expr
-from tilec.ir.traits import buffers, defined, expressions, operand_names, regions, scratch
+from tilec.ir.traits import buffers, defined, expressions, is_single, operand_names, regions, scratch
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
-
-_LOOPS = (ir.For, ir.Pipelined, ir.While)
 
 
 def verify(kernel: ir.Kernel) -> None:
@@ -113,7 +111,7 @@ class _Verifier(Scope):
             known = not on_chip or int_value(extent) is not None
             self.need(known, f"{name} has a run-time shape in scope {scope}")
             self.index(extent)
-        single = all(int_value(extent) == 1 for extent in buffer.shape)
+        single = is_single(buffer)
         self.need(scope != "local.var" or single, f"{name} is a local.var of more than one element")
         if stmt.init is not None:
             dtype = "int64" if scope == "global.address" else str(buffer.dtype)
@@ -247,7 +245,7 @@ class _Verifier(Scope):
         self.inside((), stmt.orelse)
 
     def _break(self, stmt: ir.Break) -> None:
-        self.need(bool(self.loops) and self.loops[-1] in _LOOPS, "break outside of a sequential loop")
+        self.need(bool(self.loops) and self.loops[-1] in ir.LOOPS, "break outside of a sequential loop")
 
     def _continue(self, stmt: ir.Continue) -> None:
         self.need(bool(self.loops), "continue outside of a loop")

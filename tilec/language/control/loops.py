@@ -105,7 +105,7 @@ class Nest:
         return var
 
     def _parallel(self, body: ir.Block) -> ir.Parallel:
-        extents = tuple(_extent(stop) for stop in self.stops)
+        extents = tuple(sessions.known_or_expr(stop) for stop in self.stops)
         hints = self.options.get("hints", Hints())
         inner = body[0] if len(body) == 1 else None
         if isinstance(inner, ir.Parallel):
@@ -305,8 +305,3 @@ def _same_width(*exprs: Expr) -> tuple[Expr, ...]:
         stored_value(Value(expr) if value is None else value, "int64")
         for expr, value in zip(exprs, known, strict=True)
     )
-
-
-def _extent(stop: Expr) -> Any:
-    known = sessions.constant(stop)
-    return stop if known is None else known

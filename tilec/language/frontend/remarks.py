@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 #: Memory without contents at first; `T.alloc_var` starts at 0.
 _UNDEFINED = ("shared.dyn", "local.fragment", "local")
-_LOOPS = (ir.For, ir.Pipelined, ir.While)
 #: The pass config that turns the warning off.
 _SILENT = "disable_buffer_init_check"
 
@@ -87,7 +86,7 @@ class _Reader:
                     yield buffer, stmt
             for buffer in written_by(stmt):
                 self.fresh.pop(buffer, None)
-            around = {*later, *_all_written(stmt)} if isinstance(stmt, _LOOPS) else later
+            around = {*later, *_all_written(stmt)} if isinstance(stmt, ir.LOOPS) else later
             for inner in ir.children(stmt):
                 yield from self.reads(inner, around)
 

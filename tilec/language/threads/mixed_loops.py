@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
-from tilec.ir.exprs import as_expr, int_value, loads, walk
+from tilec.ir.exprs import as_expr, int_value, loads, same_number, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
 from tilec.language.values.access import expressions_of, read_by, written_by
@@ -199,11 +199,7 @@ class _WrittenFirst:
         if isinstance(stmt, ir.Store) and stmt.buffer.same_as(self._buffer):
             self._places.add(str(list(stmt.indices)))
         if isinstance(stmt, ir.Fill) and stmt.dst.buffer.same_as(self._buffer):
-            self._whole = all(map(_same, stmt.dst.extent, self._buffer.shape))
+            self._whole = all(map(same_number, stmt.dst.extent, self._buffer.shape))
         if isinstance(stmt, ir.For) and len(self._buffer.shape) == 1:
-            runs_over_all = int_value(stmt.start) == 0 and _same(stmt.stop, self._buffer.shape[0])
+            runs_over_all = int_value(stmt.start) == 0 and same_number(stmt.stop, self._buffer.shape[0])
             self._whole |= runs_over_all and str([stmt.var]) in self._places
-
-
-def _same(left: Any, right: Any) -> bool:
-    return int_value(left) is not None and int_value(left) == int_value(right)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceError, SourceIndexError, SourceRuntimeError, SourceTypeError
 from tilec.ir import nodes as ir
-from tilec.language.tiles.indexing import Indexed, known_or_expr, shown
+from tilec.language.tiles.indexing import Indexed, shown
 from tilec.language.values import session as sessions
 from tilec.language.values.arithmetic import Arithmetic, no_array
 from tilec.language.values.operand_errors import lacking
@@ -389,7 +389,7 @@ class Slice(Indexed, Arithmetic):
 
 def extents_of(buffer: Buffer) -> tuple[Any, ...]:
     """A buffer's shape as extents: plain ints and expressions."""
-    return tuple(known_or_expr(expression(entry)) for entry in buffer.shape)
+    return tuple(sessions.known_or_expr(expression(entry)) for entry in buffer.shape)
 
 
 def _row_major(shape: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -149,7 +149,7 @@ class Indexed(ABC):
         whole = self.shape[axis]
         start = expression(0) if item.start is None else self._index(item.start, axis)
         stop = self._stop(whole if item.stop is None else item.stop, axis)
-        extent = known_or_expr(stop - start)
+        extent = sessions.known_or_expr(stop - start)
         if _most(extent, self.name) < 0:
             raise source_error(
                 SourceValueError,
@@ -214,12 +214,6 @@ def _store_lanes(target: Vector, value: Any) -> None:
             remedy="store as many lanes as the element has",
         )
     store_lanes(target.lanes, values)
-
-
-def known_or_expr(expr: Expr) -> int | Expr:
-    """An extent: the integer it always is, else the expression as it stands."""
-    known = sessions.constant(expr)
-    return expr if known is None else known
 
 
 def _for_an_index(value: Any) -> str:

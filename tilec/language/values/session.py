@@ -106,6 +106,12 @@ def constant(expr: Expr) -> int | None:
     return int(found.value) if isinstance(found, IntImm) else None
 
 
+def known_or_expr(expr: Expr) -> int | Expr:
+    """An extent: the integer it always is, else the expression as it stands."""
+    known = constant(expr)
+    return expr if known is None else known
+
+
 def prove(expr: Expr) -> bool | None:
     """Whether a condition always (True) or never (False) holds; None if that is not known."""
     from tvm import tirx

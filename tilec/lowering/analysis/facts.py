@@ -42,8 +42,8 @@ from tilec.ir.exprs import (
     operands,
     same,
     substitute,
-    transform,
     walk,
+    with_part,
 )
 from tilec.ir.nodes import Kernel, ScalarParam
 
@@ -130,7 +130,7 @@ class Facts:
         for extent in map(as_expr, grid):
             for part in _factors(extent):
                 zero = tirx.const(0, dtype_of(part))
-                empty = self.prove(_with(extent, part, zero) <= 0)
+                empty = self.prove(with_part(extent, part, zero) <= 0)
                 if empty is True and self.prove(part >= zero) is True:
                     self._known += [(as_written(each > zero), True) for each in (part, self.simplify(part))]
         self._state = next(self._states)
@@ -529,11 +529,6 @@ def _factors(expr: Expr) -> list[Expr]:
         for node in named
         if not isinstance(node, tirx.IntImm) and not any(same(node, part) for part in divided)
     ]
-
-
-def _with(expr: Expr, part: Expr, value: Expr) -> Expr:
-    """``expr`` with another value for a part of it."""
-    return transform(expr, lambda node: value if same(node, part) else None)
 
 
 def _range(var: Var, low: int, high: int) -> tvm_ir.Range:

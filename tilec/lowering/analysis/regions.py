@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 
 from tilec.errors import CompileError
-from tilec.ir.exprs import int_value, substitute, uses
+from tilec.ir.exprs import int_value, same_number, substitute, uses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ def static(extent: int | Expr) -> int:
 def is_whole(region: Region) -> bool:
     """Whether a region is all of its buffer, whose extents are known at build time."""
     return all(
-        int_value(start) == 0 and int_value(extent) is not None and int_value(extent) == int_value(size)
+        int_value(start) == 0 and same_number(extent, size)
         for start, extent, size in zip(region.start, region.extent, region.buffer.shape, strict=True)
     )
 

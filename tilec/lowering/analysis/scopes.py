@@ -41,6 +41,10 @@ class ScopedRewrite:
         for var, extent in zip(launch.block_vars, launch.grid, strict=True):
             self.facts.bind_range(var, 0, extent)
 
+    def run(self) -> Launch:
+        """The rewritten launch."""
+        return self.launch_with(self.block(self.launch.body))
+
     def launch_with(self, body: Block) -> Launch:
         """The launch with another body."""
         return replace(self.launch, body=body)

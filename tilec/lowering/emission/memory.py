@@ -84,3 +84,8 @@ def row_major_strides(shape: tuple[int, ...]) -> tuple[Expr, ...]:
 def tile_bytes(stmt: Alloc) -> int:
     """Bytes of a tile, gaps and padding of its layout included."""
     return elements(stmt) * element_bytes(str(stmt.buffer.dtype))
+
+
+def whole_units(size: int, unit: int) -> int:
+    """``size`` bytes rounded up to a multiple of ``unit``."""
+    return -(-size // unit) * unit

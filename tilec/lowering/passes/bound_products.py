@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.exprs import int_value
-from tilec.ir.nodes import PRODUCTS, Alloc, Copy, Gemm, Kernel, Launch, Region, ScaledGemm, SparseGemm, Stmt
+from tilec.ir.exprs import int_value, same_number
+from tilec.ir.nodes import PRODUCTS, Alloc, Copy, Gemm, Kernel, Region, ScaledGemm, SparseGemm, Stmt
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
@@ -26,15 +26,11 @@ class BoundProducts(Pass):
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its products inside their tiles."""
-        return rewrite_launches(kernel, lambda launch: _Bounds(kernel, launch).launch_inside())
+        return rewrite_launches(kernel, lambda launch: _Bounds(kernel, launch).run())
 
 
 class _Bounds(ScopedRewrite):
     """Rewrites the products of one launch."""
-
-    def launch_inside(self) -> Launch:
-        """The rewritten launch."""
-        return self.launch_with(self.block(self.launch.body))
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """A product becomes copies around one."""
@@ -74,7 +70,7 @@ def is_inside(region: Region, facts: Facts) -> bool:
 
 
 def _fits(start: Expr, extent: int | Expr, size: Expr, facts: Facts) -> bool:
-    if int_value(start) == 0 and int_value(extent) is not None and int_value(extent) == int_value(size):
+    if int_value(start) == 0 and same_number(extent, size):
         return True
     return facts.prove(start >= 0) is True and facts.prove(start + extent <= size) is True
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.ir.exprs import all_of, conjuncts
-from tilec.ir.nodes import For, If, Kernel, Launch, Parallel, Pipelined, Stmt, children
+from tilec.ir.nodes import For, If, Kernel, Parallel, Pipelined, Stmt, children
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
@@ -31,10 +31,6 @@ class DropProvenTests(Pass):
 
 class Proven(ScopedRewrite):
     """Rewrites the branches of one launch."""
-
-    def run(self) -> Launch:
-        """The rewritten launch."""
-        return self.launch_with(self.block(self.launch.body))
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """What is left to do of a statement."""

@@ -32,7 +32,7 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.nodes.threads import PER_THREAD
-from tilec.ir.traits import Rewriter, buffers, expressions
+from tilec.ir.traits import Rewriter, buffers, expressions, is_single
 from tilec.lowering.analysis.uses import addressed_in
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
@@ -80,7 +80,7 @@ def _is_one(stmt: Alloc) -> bool:
     buffer = stmt.buffer
     kind = str(buffer.dtype)
     held = buffer.scope() in PER_THREAD and (kind == "bool" or kind.startswith(("int", "uint")))
-    return held and "x" not in kind and all(int_value(extent) == 1 for extent in buffer.shape)
+    return held and "x" not in kind and is_single(buffer)
 
 
 def _loads(stmts: Iterable[Stmt]) -> Iterator[TensorLoad]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
-from tilec.ir.exprs import dtype_of, lane_of, rebuild, same
+from tilec.ir.exprs import EXPONENTIALS, dtype_of, lane_of, rebuild, same
 from tilec.lowering.emission.body_passes import body_pass
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from tilec.lowering.emission.body_passes import Rewrite
 
-_EXPONENTIALS = ("tirx.exp", "tirx.exp2", "tirx.exp10")
 _FENCE = "llvm.arithmetic.fence"
 
 
@@ -52,7 +51,7 @@ def round_alike() -> Any:
 
 
 def _exponential(call: Call) -> Call:
-    if getattr(call.op, "name", "") not in _EXPONENTIALS:
+    if getattr(call.op, "name", "") not in EXPONENTIALS:
         return call
     return rebuild(call, tuple(map(_terms_fenced, call.args)))
 

@@ -31,7 +31,7 @@ class BranchFewRows(Pass):
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with such products in branches."""
-        return rewrite_launches(kernel, lambda launch: _Branches(kernel, launch, target).result())
+        return rewrite_launches(kernel, lambda launch: _Branches(kernel, launch, target).run())
 
 
 class _Branches(StagedOperands):
@@ -42,10 +42,6 @@ class _Branches(StagedOperands):
         self.target = target
         self.near: Block = ()
         self.moved: set[Copy] = set()
-
-    def result(self) -> Launch:
-        """The launch with its branches."""
-        return self.launch_with(self.block(self.launch.body))
 
     def block(self, block: Block) -> Block:
         """The block without the copies that its branches took."""

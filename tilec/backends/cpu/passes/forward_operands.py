@@ -29,7 +29,7 @@ from tilec.backends.cpu.products.staged_operands import (
 )
 from tilec.backends.cpu.products.tile_forms import TILE_FORMS
 from tilec.backends.cpu.products.tir import trips_of
-from tilec.ir.exprs import int_value
+from tilec.ir.exprs import int_value, same_number
 from tilec.ir.nodes import Block, Fill, If, Kernel, Launch, Region, Stmt, is_global
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import element_bytes
@@ -63,7 +63,7 @@ class ForwardOperands(Pass):
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with forwarded operands."""
-        return rewrite_launches(kernel, lambda launch: _Forward(kernel, launch, target).result())
+        return rewrite_launches(kernel, lambda launch: _Forward(kernel, launch, target).run())
 
 
 class _Forward(StagedOperands):
@@ -74,9 +74,9 @@ class _Forward(StagedOperands):
         self.target = target
         self.filled: set[Var] = set()
 
-    def result(self) -> Launch:
+    def run(self) -> Launch:
         """The launch with products rewritten, then without what nobody reads."""
-        launch = self.launch_with(self.block(self.launch.body))
+        launch = super().run()
         return replace(launch, body=without_unread(launch.body))
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
@@ -122,7 +122,7 @@ class _Forward(StagedOperands):
         dot = dot_of(gemm, moved, self.target)
         across = inside and self._is_across(gemm, moved)
         as_bytes = element_bytes(str(moved.region.buffer.dtype)) == 1 and _converts_once(gemm)
-        if columns is None or not (_same_count(columns, gemm.columns) or self._may_end(gemm, across)):
+        if columns is None or not (same_number(columns, gemm.columns) or self._may_end(gemm, across)):
             return self._in_tile(gemm) if as_bytes else _less_deep(gemm, depth)
         if depth is None or not inside or not (across or _is_worth_columns(gemm, moved)):
             return self._in_tile(gemm) if as_bytes else _less_deep(_narrower(gemm, columns), depth)
@@ -179,10 +179,6 @@ class _Forward(StagedOperands):
 def _less_deep(gemm: MicroGemm, depth: int | Expr | None) -> MicroGemm:
     """``gemm`` on staged tiles without the K beyond their sources, where its form takes any K."""
     return replace(gemm, depth=depth) if depth is not None and takes_any(gemm.block.form) else gemm
-
-
-def _same_count(count: int | Expr, other: int | Expr) -> bool:
-    return int_value(count) is not None and int_value(count) == int_value(other)
 
 
 def _narrower(gemm: MicroGemm, columns: int | Expr) -> MicroGemm:
@@ -269,9 +265,9 @@ def _with_rest_cleared(gemm: MicroGemm) -> list[Stmt]:
 
 def _left_out(gemm: MicroGemm) -> Region | None:
     """What of ``c`` a product leaves out, or more; None for nothing."""
-    if not _same_count(gemm.columns, gemm.c.extent[-1]):
+    if not same_number(gemm.columns, gemm.c.extent[-1]):
         return gemm.c
-    if _same_count(gemm.rows, gemm.c.extent[-2]):
+    if same_number(gemm.rows, gemm.c.extent[-2]):
         return None
     axis, first = len(gemm.c.start) - 2, trips_of(gemm.rows)
     start = (*gemm.c.start[:axis], gemm.c.start[axis] + first, gemm.c.start[-1])

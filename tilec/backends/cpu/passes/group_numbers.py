@@ -32,6 +32,7 @@ from tilec.ir.exprs import (
     transform,
     uses,
     variables_of,
+    with_part,
 )
 
 if TYPE_CHECKING:
@@ -211,14 +212,10 @@ def _in_groups(value: Expr, steps: _Steps) -> GroupNumbers | None:
         return None
     integer = tirx.Var("stored", dtype_of(stored[0]))
     numbers = tuple(
-        _of_integer(substitute(part.number, _renamed(part, first)), stored[0], integer) for part in known
+        with_part(substitute(part.number, _renamed(part, first)), stored[0], integer) for part in known
     )
     shared, scale = dict(first.shared), first.scale
     return GroupNumbers(group, at, steps.size, stored[0], integer, numbers, shared, scale, steps.apart)
-
-
-def _of_integer(number: Expr, stored: TensorLoad, integer: Var) -> Expr:
-    return transform(number, lambda node: integer if same(node, stored) else None)
 
 
 def _joined(parts: list[Expr], kind: str) -> Expr:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilec.ir.nodes import Alloc, Block, Launch, Parallel, Stmt, children, walk, with_children
-from tilec.lowering.emission.memory import tile_bytes
-from tilec.lowering.passes.base import LaunchPass
+from tilec.ir.nodes import Alloc, Block, Launch, Parallel, Stmt, children, walk
+from tilec.lowering.emission.memory import tile_bytes, whole_units
+from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 #: Scratch offsets are multiples of this: a cache line, and the widest vector.
 ALIGNMENT = 64
@@ -33,8 +33,9 @@ class PlaceTiles(LaunchPass):
             if alloc.place != ASKED and used + size <= self.stack_bytes:
                 places[alloc], used = "stack", used + size
                 continue
-            places[alloc], top = ("scratch", top), top + _aligned(size)
-        return replace(launch, body=_placed(launch.body, places))
+            places[alloc], top = ("scratch", top), top + whole_units(size, ALIGNMENT)
+        body = rewrite_blocks(launch.body, lambda block: [_placed(stmt, places) for stmt in block])
+        return replace(launch, body=body)
 
 
 def _tiles(block: Block) -> list[Alloc]:
@@ -48,22 +49,14 @@ def _tiles(block: Block) -> list[Alloc]:
     return found
 
 
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-def _placed(block: Block, places: dict[Alloc, str | tuple[str, int]]) -> Block:
-    return tuple(_placed_stmt(stmt, places) for stmt in block)
-
-
-def _placed_stmt(stmt: Stmt, places: dict[Alloc, str | tuple[str, int]]) -> Stmt:
-    if isinstance(stmt, Alloc):
-        return stmt if stmt.place not in (None, ASKED) else replace(stmt, place=places.get(stmt, "stack"))
-    return with_children(stmt, [_placed(inner, places) for inner in children(stmt)])
+def _placed(stmt: Stmt, places: dict[Alloc, str | tuple[str, int]]) -> Stmt:
+    if not isinstance(stmt, Alloc) or stmt.place not in (None, ASKED):
+        return stmt
+    return replace(stmt, place=places.get(stmt, "stack"))
 
 
 def scratch_bytes(launch: Launch) -> int:
     """Scratch that one worker needs for a launch whose tiles are placed, a multiple of `ALIGNMENT`."""
     tops = [alloc.place[1] + tile_bytes(alloc) for alloc in walk(launch.body)
             if isinstance(alloc, Alloc) and isinstance(alloc.place, tuple)]  # fmt: skip
-    return _aligned(max(tops, default=0))
+    return whole_units(max(tops, default=0), ALIGNMENT)

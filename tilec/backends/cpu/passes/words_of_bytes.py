@@ -28,6 +28,7 @@ from tilec.backends.cpu.products.byte_words import (
 from tilec.ir.analysis.long_names import LongNames
 from tilec.ir.exprs import (
     as_expr,
+    as_extent,
     dtype_of,
     inlined,
     int_value,
@@ -89,7 +90,7 @@ def _parted(loop: Parallel, lanes: int, form: DotForm) -> Sequence[Stmt]:
     if int_value(left) == 0:
         return [words]
     rest = map_block(loop.body, lambda value: substitute(value, {var: done + var}))
-    return [words, replace(loop, extents=(*loop.extents[:-1], _extent(left)), body=rest)]
+    return [words, replace(loop, extents=(*loop.extents[:-1], as_extent(left)), body=rest)]
 
 
 def _of_words(loop: Parallel, found: Sequence[Accumulation], words: Expr) -> Parallel:
@@ -104,13 +105,8 @@ def _of_words(loop: Parallel, found: Sequence[Accumulation], words: Expr) -> Par
         products = reduce(tirx.Add, (substitute(item.term, {var: place}) for place in places))
         body.append(replace(item.store, value=tirx.Add(old, products)))
     return replace(
-        loop, vars=(*loop.vars[:-1], word), extents=(*loop.extents[:-1], _extent(words)), body=tuple(body)
+        loop, vars=(*loop.vars[:-1], word), extents=(*loop.extents[:-1], as_extent(words)), body=tuple(body)
     )
-
-
-def _extent(value: Expr) -> int | Expr:
-    known = int_value(value)
-    return value if known is None else known
 
 
 def _sums(loop: Parallel, form: DotForm) -> list[Accumulation] | None:

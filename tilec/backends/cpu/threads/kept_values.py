@@ -11,9 +11,9 @@ from tvm.ir import Var
 
 from tilec.backends.cpu.threads.plan import Nest, Piece, Region, pieces, without_blocks
 from tilec.ir import nodes as ir
-from tilec.ir.exprs import dtype_of, int_value, walk
+from tilec.ir.exprs import dtype_of, walk
 from tilec.ir.nodes.threads import PER_THREAD
-from tilec.ir.traits import buffers, expressions
+from tilec.ir.traits import buffers, expressions, is_single
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,7 +101,7 @@ class Kept:
         count = self.grid.count
         if not tirx.is_buffer_var(var):
             return tirx.decl_buffer((count,), dtype_of(var), var.name, scope="local.fragment")
-        shape = list(var.shape) if not _is_single(var) else []
+        shape = list(var.shape) if not is_single(var) else []
         return tirx.decl_buffer((*shape, count), str(var.dtype), var.name, scope="local.fragment")
 
     def element(self, buffer: Var, indices: Sequence[Expr]) -> tuple[Var, tuple[Expr, ...]]:
@@ -109,7 +109,7 @@ class Kept:
         tile = self.tiles.get(buffer)
         if tile is None:
             return buffer, tuple(indices)
-        first = () if _is_single(buffer) else tuple(indices)
+        first = () if is_single(buffer) else tuple(indices)
         return tile, (*first, self.grid.number)
 
     def name(self, var: Var, own: set[Var]) -> Expr | None:
@@ -122,10 +122,6 @@ class Kept:
             return self.pure[var]
         tile = self.tiles.get(var)
         return None if tile is None else tirx.BufferLoad(tile, [self.grid.number])
-
-
-def _is_single(buffer: Var) -> bool:
-    return all(int_value(extent) == 1 for extent in buffer.shape)
 
 
 def _defined(stmt: ir.Stmt) -> tuple[Var, ...]:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tilec.lowering.analysis.thread_hazards import Hazards
 
 MEETINGS = (Sync, Lane, ThreadReduce, *ir.COLLECTIVE)
-LOOPS = (ir.For, ir.Pipelined, ir.While)
 
 
 class Meetings:
@@ -47,11 +46,11 @@ class Meetings:
         if not ir.children(stmt):
             return False
         self._hazards.check_loop(stmt)
-        apart = apart or (isinstance(stmt, LOOPS) and self._uniform.parts(stmt))
+        apart = apart or (isinstance(stmt, ir.LOOPS) and self._uniform.parts(stmt))
         inside = [self._mark_block(block, (*conds, *cond), apart) for block, cond in sides(stmt)]
         if any(inside) or (not apart and self._hazards.inside(stmt, conds, self._hazards.is_alone)):
             self.add(stmt)
-            if isinstance(stmt, LOOPS):
+            if isinstance(stmt, ir.LOOPS):
                 self._mark_exits(stmt.body)
             return True
         return False

@@ -11,7 +11,7 @@ from tvm import tirx
 
 from tilec.backends.cpu.threads.common_work import alone, common_work
 from tilec.backends.cpu.threads.exchange import Exchange
-from tilec.backends.cpu.threads.meetings import LOOPS, MEETINGS, Meetings
+from tilec.backends.cpu.threads.meetings import MEETINGS, Meetings
 from tilec.backends.cpu.threads.own_results import through_tile
 from tilec.backends.cpu.threads.plan import Nest, Once, Piece, Region
 from tilec.errors import UnsupportedError
@@ -178,7 +178,7 @@ class _Run:
         splitter, mask = self.splitter, self.mask
         if isinstance(stmt, ir.If):
             return self._branch(stmt)
-        if isinstance(stmt, LOOPS):
+        if isinstance(stmt, ir.LOOPS):
             if splitter.uniform.parts(stmt):
                 raise loop_of_some(stmt)
             return self._nest(stmt, [splitter.plan(stmt.body, mask)])

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tvm.ir import Expr, Var
 
+    from tilec.backends.cuda.nodes import ThreadLoop
     from tilec.lowering.analysis.facts import Facts
 
 _CHOICES = ("prim.if_then_else", "tirx.if_then_else")
@@ -63,7 +64,7 @@ class Gather:
         return Gather(tuple(own.values()), self.extents, self.tile, source, cond)
 
 
-def only_store(loop: Parallel) -> Store:
+def only_store(loop: Parallel | ThreadLoop) -> Store:
     """What a loop does in each iteration, where that is one store."""
     (store,) = loop.body
     assert isinstance(store, Store)

@@ -27,10 +27,6 @@ class OwnLoops(ScopedRewrite):
         for var, extent in zip(launch.thread_vars, launch.threads, strict=False):
             self.facts.bind_range(var, 0, extent)
 
-    def run(self) -> Launch:
-        """The launch with its loops rewritten."""
-        return self.launch_with(self.block(self.launch.body))
-
     def loop(self, loop: For) -> list[Stmt] | None:
         """What a loop becomes; None for itself over rewritten blocks."""
         raise NotImplementedError

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.ir import Call
 
-from tilec.ir.exprs import dtype_of, rebuild, same
+from tilec.ir.exprs import EXPONENTIALS, dtype_of, rebuild, same
 from tilec.lowering.emission.body_passes import body_pass
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-_EXPONENTIALS = ("tirx.exp", "tirx.exp2", "tirx.exp10")
 _PRODUCT = "__fmul_ru"
 
 
@@ -31,7 +30,7 @@ def round_up() -> Any:
 
 
 def _exponential(call: Call) -> Call:
-    if getattr(call.op, "name", "") not in _EXPONENTIALS or dtype_of(call) != "float32":
+    if getattr(call.op, "name", "") not in EXPONENTIALS or dtype_of(call) != "float32":
         return call
     exponent = call.args[0]
     if not isinstance(exponent, tirx.Sub) or not isinstance(exponent.a, tirx.Mul):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.device.helper import Helper, Lanes
 
 _NATIVE = """
@@ -265,18 +266,17 @@ def _swapped(lanes: Lanes, at: Any, value: Any, dtype: str, load: str, combine: 
 
 #: The types in which 16-bit floats are computed, and how they become their bits.
 _VALUES = {"float16": "float32", "bfloat16": "float32"}
-_PTX = {"float16": "f16", "bfloat16": "bf16"}
 _CELLS = {"int": "int32", "unsigned": "uint32", "long long": "int64", "unsigned long long": "uint64",
           "float": "float32", "double": "float64"}  # fmt: skip
 
 
 def _decoded(lanes: Lanes, bits: Any, dtype: str) -> Any:
-    return lanes.ptx(f"cvt.f32.{_PTX[dtype]}", bits) if dtype in _PTX else lanes.bits(bits, dtype)
+    return lanes.ptx(f"cvt.f32.{PAIRED[dtype]}", bits) if dtype in PAIRED else lanes.bits(bits, dtype)
 
 
 def _encoded(lanes: Lanes, value: Any, dtype: str) -> Any:
-    if dtype in _PTX:
-        return lanes.ptx(f"cvt.rn.{_PTX[dtype]}.f32", value)
+    if dtype in PAIRED:
+        return lanes.ptx(f"cvt.rn.{PAIRED[dtype]}.f32", value)
     return lanes.bits(lanes.bits(value, dtype), f"uint{8 * np.dtype(dtype).itemsize}")
 
 

@@ -24,6 +24,7 @@ from tilec.ir.extremes import DROPPING
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of, packed_registers, thread_terms
 from tilec.ir.places import place_of
+from tilec.lowering.analysis.accumulations import BITWISE
 from tilec.lowering.emission.statements import sequence
 from tilec.lowering.emission.storage import compute_type, convert
 
@@ -38,7 +39,6 @@ _CHAINS, _LONG = 2, 16
 #: So many shares of warps are joined by lanes.
 _BY_LANES = 16
 _MAGNITUDES = {"absmax": "max", "abssum": "sum"}
-_BITS = {"bitand": tirx.BitwiseAnd, "bitor": tirx.BitwiseOr, "bitxor": tirx.BitwiseXor}
 
 
 @emit.register(BlockReduce)
@@ -127,8 +127,8 @@ class _Steps(ABC):
         kind = _MAGNITUDES.get(self.stmt.kind, self.stmt.kind)
         if kind == "sum":
             return left + right
-        if kind in _BITS:
-            return _BITS[kind](left, right)
+        if kind in BITWISE:
+            return BITWISE[kind](left, right)
         if self.stmt.nan_propagate and self.dtype.startswith("float"):
             return keeping_nan(kind, left, right)
         return DROPPING[kind](left, right)

@@ -25,7 +25,7 @@ from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import int_value, loads
 from tilec.ir.nodes import PRODUCTS, Alloc, Copy, Gemm, Launch, Parallel, Reduce, Store, is_global, walk
-from tilec.lowering.emission.memory import tile_bytes
+from tilec.lowering.emission.memory import tile_bytes, whole_units
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.expand_copies import expand_copy
 
@@ -72,7 +72,7 @@ def with_stages(
     behind = set() if stays else used_behind(launch.body, tiles)
     room = _room({*tiles, *behind}, launch, target) - taken
     room = room if launch.for_rings is None else min(room, launch.for_rings)
-    results = [_aligned(tile_bytes(Alloc(tile))) for tile in behind]
+    results = [whole_units(tile_bytes(Alloc(tile)), TILE_ALIGNMENT) for tile in behind]
     fitted = _fitted(rings, launch, room, results, stays, made)
     staged = _staged_bytes(launch)
     beside = staged + _beyond(fitted, results) if stays else _beyond(fitted, [*results, staged])
@@ -120,7 +120,9 @@ def warps_bytes(launch: Launch, wide: Set[Stmt], target: Target) -> int:
     products = [stmt for stmt in walk(launch.body) if isinstance(stmt, Gemm) and stmt not in wide]
     fitted, warps = [fit(product, target) for product in products], thread_count(launch) // WARP
     beside = _beside(MMA.tile(each.gemm, warps, target) for each in fitted)
-    operands = sum(_aligned(size) for each in fitted for size in _operand_tiles(each, beside > 1))
+    operands = sum(
+        whole_units(size, TILE_ALIGNMENT) for each in fitted for size in _operand_tiles(each, beside > 1)
+    )
     if has_tensor_memory(target):
         beside = max(beside, _beside(tensor_tile(product, warps, target) for product in products))
     return operands + (beside * _reduced_bytes(launch) if beside > 1 else 0)
@@ -175,10 +177,6 @@ def _beyond(rings: Sequence[Ring], results: Sequence[int]) -> int:
         total += size if size > left else 0
         left -= size if size <= left else 0
     return total
-
-
-def _aligned(size: int) -> int:
-    return -(-size // TILE_ALIGNMENT) * TILE_ALIGNMENT
 
 
 def _staged_bytes(launch: Launch) -> int:

@@ -76,7 +76,7 @@ class _Stores(ScopedRewrite):
 
     def run(self) -> Launch:
         """The launch with its stores."""
-        made = self.launch_with(self.block(self.launch.body))
+        made = super().run()
         return with_roads(made, self.roads) if self.roads else self.launch
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad
 
+from tilec.backends.cuda.analysis.gathers import only_store
 from tilec.backends.cuda.analysis.parts import parts_of
 from tilec.backends.cuda.analysis.tiles import whole_tile
 from tilec.backends.cuda.analysis.wgmma import slab_bytes, slabs
@@ -111,11 +112,11 @@ class _Parts(ScopedRewrite):
             dst = self._check(fill, bring)
         except Unfit:
             return None
-        return PartStore(whole_tile(_store(fill).buffer), dst, body=(fill,), loc=bring.loc)
+        return PartStore(whole_tile(only_store(fill).buffer), dst, body=(fill,), loc=bring.loc)
 
     def _check(self, fill: ThreadLoop, bring: ThreadLoop) -> Region:
         """The part of a tensor that gets a tile. Unfit where TMA does not bring it there, part by part."""
-        filled, brought = _store(fill), _store(bring)
+        filled, brought = only_store(fill), only_store(bring)
         tile, tensor, source = filled.buffer, brought.buffer, brought.value
         need(isinstance(source, TensorLoad) and source.source.same_as(tile), "a tile is brought to a tensor")
         need(tile.scope() == "shared.dyn", f"{tile.name} is no shared tile")
@@ -139,12 +140,6 @@ def _storing(stmt: Stmt) -> ThreadLoop | None:
     if not isinstance(stmt, ThreadLoop) or type(stmt) is not ThreadLoop or len(stmt.vars) != _PAIR:
         return None
     return stmt if [type(inner) for inner in stmt.body] == [Store] else None
-
-
-def _store(loop: ThreadLoop) -> Store:
-    (store,) = loop.body
-    assert isinstance(store, Store)
-    return store
 
 
 def _names(indices: tuple[Expr, ...], loop: ThreadLoop) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same, transform, uses, walk
+from tilec.ir.exprs import as_extent, dtype_of, inlined, int_value, loads, same, transform, uses, walk
 from tilec.ir.nodes import Bind, Block, Launch
 from tilec.ir.nodes import walk as walk_statements
 from tilec.ir.traits import expressions
@@ -42,7 +42,7 @@ def _parted(launch: Launch, axis: int) -> Launch | None:
     if found is None or columns is None:
         return None
     grid, block_vars = list(launch.grid), list(launch.block_vars)
-    grid[axis : axis + 1] = [_size(found.divisor), _size(columns)]
+    grid[axis : axis + 1] = [as_extent(found.divisor), as_extent(columns)]
     block_vars[axis : axis + 1] = [found.remainder, found.quotient]
     made = replace(launch, grid=tuple(grid), block_vars=tuple(block_vars), body=found.body)
     return with_notes(made, [_NOTE])
@@ -112,8 +112,3 @@ def _columns(launch: Launch, axis: int, rows: Expr) -> Expr | None:
     return next(
         (other for one, other in ((extent.a, extent.b), (extent.b, extent.a)) if same(one, rows)), None
     )
-
-
-def _size(extent: Expr) -> int | Expr:
-    known = int_value(extent)
-    return extent if known is None else known

@@ -51,10 +51,6 @@ class _Forward(ScopedRewrite):
         self._overlapping = overlapping(launch)
         self._vars: tuple[Var, ...] = ()
 
-    def run(self) -> Launch:
-        """The launch with what its loops store handed on."""
-        return self.launch_with(self.block(self.launch.body))
-
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """A loop with what it stores handed on."""
         if not isinstance(stmt, Parallel) or not all(isinstance(each, _PLAIN) for each in walk(stmt.body)):

@@ -58,10 +58,6 @@ class _Hoist(ScopedRewrite):
         super().__init__(kernel, launch)
         self._overlapping = overlapping(launch)
 
-    def run(self) -> Launch:
-        """The launch with the loops of its iterations around these."""
-        return self.launch_with(self.block(self.launch.body))
-
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """A loop over elements, parted at the loops in it where that gains."""
         if type(stmt) is not Parallel or not _may_part(stmt, self._overlapping, thread_count(self.launch)):

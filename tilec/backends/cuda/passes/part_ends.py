@@ -57,10 +57,6 @@ def _parted(kernel: Kernel, launch: Launch) -> Launch:
 class _Parting(ScopedRewrite):
     """The loops of one launch."""
 
-    def run(self) -> Launch:
-        """The launch with its loops parted."""
-        return self.launch_with(self.block(self.launch.body))
-
     @cached_property
     def uniformity(self) -> Uniformity:
         """Of the launch, which few loops ask for."""

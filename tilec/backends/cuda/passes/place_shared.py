@@ -11,12 +11,12 @@ from tilec.backends.cuda.analysis.lifetimes import ALWAYS, Lifetime, lifetimes
 from tilec.backends.cuda.analysis.threads import has_groups
 from tilec.backends.cuda.analysis.units import ALIGNMENT, alignment_of, tiles_of_units
 from tilec.errors import CompileError, Kind
-from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, children, walk, with_children
+from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, walk
 from tilec.ir.nodes.barriers import SCOPE as BARRIERS
 from tilec.ir.places import place_of
 from tilec.lowering.analysis.roads import with_notes
-from tilec.lowering.emission.memory import tile_bytes
-from tilec.lowering.passes.base import Pass, rewrite_launches
+from tilec.lowering.emission.memory import tile_bytes, whole_units
+from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -59,14 +59,14 @@ def pool_plan(launch: Launch, *, brief: bool = False) -> PoolPlan:
     of_units = tiles_of_units(launch.body)
     for alloc in _in_turn(launch, brief, bool(apart and lives)):
         unit = alignment_of(alloc) if alloc.buffer in of_units else ALIGNMENT
-        size = _aligned(tile_bytes(alloc))
+        size = whole_units(tile_bytes(alloc), ALIGNMENT)
         shares = size > SMALL and alloc.buffer.scope() != BARRIERS
         life = lives.get(alloc.buffer, unused) if shares else ALWAYS
         offset = 0
         for start, end, _ in sorted((s, e, o.first) for s, e, o in placed if o.meets(life)):
             if offset + size <= start:
                 break
-            offset = max(offset, -(-end // unit) * unit)
+            offset = max(offset, whole_units(end, unit))
         offsets[alloc.buffer] = offset
         placed.append((offset, offset + size, life))
     return PoolPlan(offsets, max((end for _, end, _ in placed), default=0))
@@ -110,7 +110,8 @@ def _placed_launch(launch: Launch, target: Target) -> Launch:
     if plan.total > room:
         launch, plan = _noted(launch, plan.total, room), pool_plan(launch, brief=True)
     _check(launch, plan.total, target)
-    return replace(launch, body=_placed(launch.body, plan.offsets))
+    body = rewrite_blocks(launch.body, lambda block: [_placed(stmt, plan.offsets) for stmt in block])
+    return replace(launch, body=body)
 
 
 def _noted(launch: Launch, total: int, room: int) -> Launch:
@@ -125,24 +126,15 @@ def shared_tiles(block: Block) -> list[Alloc]:
 
 def pool_bytes(launch: Launch) -> int:
     """Bytes of the pool of a launch whose tiles are placed."""
-    ends = [alloc.place[1] + _aligned(tile_bytes(alloc)) for alloc in shared_tiles(launch.body)
+    ends = [alloc.place[1] + whole_units(tile_bytes(alloc), ALIGNMENT) for alloc in shared_tiles(launch.body)
             if isinstance(alloc.place, tuple)]  # fmt: skip
     return max(ends, default=0)
 
 
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-def _placed(block: Block, offsets: Mapping[Var, int]) -> Block:
-    return tuple(_placed_stmt(stmt, offsets) for stmt in block)
-
-
-def _placed_stmt(stmt: Stmt, offsets: Mapping[Var, int]) -> Stmt:
-    if isinstance(stmt, Alloc):
-        known = stmt.buffer in offsets
-        return replace(stmt, place=("shared", offsets[stmt.buffer])) if known else stmt
-    return with_children(stmt, [_placed(inner, offsets) for inner in children(stmt)])
+def _placed(stmt: Stmt, offsets: Mapping[Var, int]) -> Stmt:
+    if not isinstance(stmt, Alloc) or stmt.buffer not in offsets:
+        return stmt
+    return replace(stmt, place=("shared", offsets[stmt.buffer]))
 
 
 def _check(launch: Launch, total: int, target: Target) -> None:

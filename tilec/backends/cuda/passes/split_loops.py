@@ -15,7 +15,6 @@ from tilec.ir.nodes import (
     Block,
     If,
     Kernel,
-    Launch,
     Parallel,
     Stmt,
     children,
@@ -49,10 +48,6 @@ class SplitLoops(Pass):
 
 class _Split(ScopedRewrite):
     """The loops of one launch."""
-
-    def run(self) -> Launch:
-        """The launch with its loops split."""
-        return self.launch_with(self.block(self.launch.body))
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """Loops over elements are split."""

@@ -58,7 +58,7 @@ class _Starter(ScopedRewrite):
         self._read_later: set[Stmt] = set()
         if any(isinstance(stmt, _OTHERS) for stmt in walk(self.launch.body)):
             return self.launch
-        return with_roads(self.launch_with(self.block(self.launch.body)), self._roads)
+        return with_roads(super().run(), self._roads)
 
     def block(self, block: Block) -> Block:
         """The block with waits in front of those who use what comes."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import Var
 
+from tilec.backends.cuda.analysis.tiles import whole_tile
 from tilec.ir.exprs import dtype_of
 from tilec.ir.extremes import extreme
 from tilec.ir.nodes import Alloc, Block, Fill, For, Parallel, Reduce, Region, Scan, Stmt, Store
@@ -38,8 +39,8 @@ class Meeting:
         """A reduction of a block's columns, and one of what all blocks have."""
         own = self._own(stmt.dst.buffer, stmt.dst.buffer.shape, stmt)
         room, told = self._told(own, stmt)
-        all_parts = replace(stmt, src=_whole(room), axis=len(own.shape))
-        part = replace(stmt, dst=_whole(own), clear=True)
+        all_parts = replace(stmt, src=whole_tile(room), axis=len(own.shape))
+        part = replace(stmt, dst=whole_tile(own), clear=True)
         return (part, *told, all_parts)
 
     def scanned(self, stmt: Scan) -> Block:
@@ -47,7 +48,7 @@ class Meeting:
         shape = [extent for axis, extent in enumerate(stmt.dst.buffer.shape) if axis != stmt.axis]
         own = self._own(stmt.dst.buffer, shape, stmt)
         room, told = self._told(own, stmt)
-        part = Reduce(stmt.kind, stmt.src, _whole(own), stmt.axis, True, loc=stmt.loc)
+        part = Reduce(stmt.kind, stmt.src, whole_tile(own), stmt.axis, True, loc=stmt.loc)
         behind = self._taken_in(own, room, stmt)
         return (part, *told, stmt, *behind)
 
@@ -70,7 +71,7 @@ class Meeting:
         zero, one = (tirx.const(value, dtype_of(number)) for value in (0, 1))
         count = tirx.const(self.parts, dtype_of(number))
         rounds = For("unroll", number, zero, count, one, (_over(own, each, stmt),), loc=stmt.loc)
-        return (Fill(_whole(own), nothing, loc=stmt.loc), rounds, _over(dst, element, stmt))
+        return (Fill(whole_tile(own), nothing, loc=stmt.loc), rounds, _over(dst, element, stmt))
 
     def element(self, tile: Var, axis: int, column: int, stmt: Stmt) -> tuple[Var, Block]:
         """A tile with what each block has in a column of its part of ``tile``, along a last axis, and the
@@ -101,13 +102,8 @@ class Meeting:
         self.tiles.append(Alloc(room, loc=stmt.loc))
         to, zero = Var("to", "int32"), tirx.const(0, "int32")
         place = Region(room, (*[zero] * len(shape), self.rank), (*shape, 1))
-        sent = ClusterCopy(_whole(own), place, block=to, loc=stmt.loc)
+        sent = ClusterCopy(whole_tile(own), place, block=to, loc=stmt.loc)
         return room, (serial_loop(to, self.parts, (sent,), stmt.loc), *MEET)
-
-
-def _whole(buffer: Var) -> Region:
-    shape = tuple(static(extent) for extent in buffer.shape)
-    return Region(buffer, tuple(tirx.const(0, "int32") for _ in shape), shape)
 
 
 def _over(buffer: Var, store: Callable[[tuple[Var, ...]], Store], origin: Stmt) -> Parallel:

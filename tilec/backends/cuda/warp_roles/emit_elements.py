@@ -13,6 +13,7 @@ from tvm.tirx.script import builder as T
 from tilec.backends.cuda.analysis.vectors import vector_width
 from tilec.backends.cuda.analysis.wgmma import ROWS
 from tilec.backends.cuda.device.atomics import add_vector, atomic
+from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.warp_roles.build import (
     i32,
     let,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from tilec.backends.cuda.warp_roles.nodes import TileStore
     from tilec.ir.stmt import Block
 
-_PACK = {"float16": "f16", "bfloat16": "bf16"}
 #: Pairs whose global elements are loaded before the first of them is stored: a load behind a store would wait
 #: for its turn, and all of them one behind the other.
 _AHEAD = 8
@@ -173,7 +173,7 @@ def _where(condition: Expr | None, ctx: TileContext) -> AbstractContextManager[N
 
 def _in_pairs(last: Store | Atomic, stmt: TileStore, condition: Expr | None, ctx: TileContext) -> bool:
     """Whether two neighbours of a row may be stored at once."""
-    if last.buffer in ctx.held or str(last.buffer.dtype) not in ("float32", *_PACK):
+    if last.buffer in ctx.held or str(last.buffer.dtype) not in ("float32", *PAIRED):
         return False
     if condition is not None and uses(condition, stmt.vars[1:]):
         return False
@@ -216,7 +216,7 @@ def _pair(
     register: int,
     loaded: Loaded,
 ) -> None:
-    packs = str(last.buffer.dtype) in _PACK
+    packs = str(last.buffer.dtype) in PAIRED
     value = wide(last.value) if packs else last.value
     values = pair_values(stmt, value, ctx, lane, register, loaded)
     if packs:
@@ -238,7 +238,7 @@ def _pair(
 
 def packing(store: Store | Atomic) -> str:
     """The instruction that makes two elements of two float32 values."""
-    return f"cvt.rn.{_PACK[str(store.buffer.dtype)]}x2.f32"
+    return f"cvt.rn.{PAIRED[str(store.buffer.dtype)]}x2.f32"
 
 
 def _body(stmts: Sequence[Stmt], ctx: TileContext, register: int) -> None:

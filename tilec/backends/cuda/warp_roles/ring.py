@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.ir.exprs import int_value
 from tilec.ir.layout import Digit, Layout, Swizzle
+from tilec.lowering.emission.memory import whole_units
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def place_tiles(
         for each in group:
             places[each], steps[each] = at + inside, step
             inside += stage_bytes(each)
-        at += -(-sum(map(tile_bytes, group)) // TILE_ALIGNMENT) * TILE_ALIGNMENT
+        at += whole_units(sum(map(tile_bytes, group)), TILE_ALIGNMENT)
     return places, steps, at
 
 
