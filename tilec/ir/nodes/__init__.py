@@ -8,8 +8,8 @@
              | Parallel | Pipelined | For | While | If | Break | Continue | Assume | Check | Print
              | what threads say to each other: `tilec.ir.nodes.threads`, and where they wait for each other:
                `tilec.ir.nodes.barriers`
-             | what lowering adds: ``nodes.py`` in `tilec.backends.cpu` and `tilec.backends.cuda`, and in the
-               folder of each strategy of the latter
+             | what lowering adds: `tilec.backends.cpu.nodes`, `tilec.backends.cuda.nodes`, and what
+               ``nodes.py`` has in the folder of each strategy of the latter
     Region   = buffer[start : start + extent, ...]
 
 A *buffer* is TVM's buffer variable (``tirx.decl_buffer(shape, dtype, name, scope=...)``); its scope is one of
