@@ -38,9 +38,14 @@ def is_identifier(text: str) -> bool:
     return bool(_IDENTIFIER.fullmatch(text))
 
 
+def is_c_identifier(text: str) -> bool:
+    """Whether a text may be a C and C++ name."""
+    return is_identifier(text) and text not in C_WORDS
+
+
 def package_problem(name: str) -> str:
     """Why a library cannot have this name; empty if it can."""
-    if not is_identifier(name) or name in C_WORDS:
+    if not is_c_identifier(name):
         return f'"{shown(name)}" is no C identifier, and the name is the prefix of every C symbol'
     if len(name) > LONGEST_PACKAGE:
         return f"the name has {len(name)} characters, and files and symbols take {LONGEST_PACKAGE}"

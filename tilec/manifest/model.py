@@ -5,162 +5,49 @@
 
 from __future__ import annotations
 
-import itertools
-import keyword
-import re
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Literal, TypeAlias, Union
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
     StrictStr,
     TypeAdapter,
     model_validator,
 )
 
-from tilec.dtypes import DTYPES
 from tilec.families import families, family_of
 from tilec.ir.guards import Guard
-from tilec.manifest.conditions import check_condition
-from tilec.manifest.expressions import check_expression
-from tilec.manifest.families import KINDS, LAYERS
-from tilec.manifest.guards import parse_guard, same_values
-from tilec.manifest.layers import parts
-from tilec.reserved import C_WORDS, is_identifier, package_problem, shown
+from tilec.manifest.fields import (
+    AbsoluteTolerance,
+    Automatic,
+    Axis,
+    ClassName,
+    Condition,
+    DTypes,
+    Edition,
+    Expression,
+    GuardList,
+    Kinds,
+    Layers,
+    License,
+    Mismatches,
+    Names,
+    OneGuard,
+    PackageName,
+    Points,
+    PythonName,
+    RelativeTolerance,
+    ScheduleSource,
+    SourceText,
+    Values,
+    Version,
+    not_empty,
+)
 from tilec.targets import Target
-
-Scalar: TypeAlias = Union[StrictBool, StrictInt, StrictFloat, StrictStr]  # noqa: UP007 (evaluated on 3.10)
-
-_SCHEDULES = re.compile(r"[^:]+\.toml:[A-Za-z_]\w*")
-_SOURCE = re.compile(r"[^:]+:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-#: PEP 440 without epochs, and semantic versions: numbers with dots, then words.
-_VERSION = re.compile(r"[0-9]+(\.[0-9]+)*([.+_-]?[A-Za-z0-9]+)*")
-_LONGEST_VERSION = 64
-_LICENSE = re.compile(r"[A-Za-z0-9.+() -]{1,100}")
-
-
-def is_c_identifier(text: str) -> bool:
-    """Whether a text may be a C and C++ name."""
-    return is_identifier(text) and text not in C_WORDS
-
-
-def _package_name(text: str) -> str:
-    problem = package_problem(text)
-    if problem:
-        raise ValueError(problem)
-    return text
-
-
-def _version(text: str) -> str:
-    if len(text) > _LONGEST_VERSION or not text.isascii() or not _VERSION.fullmatch(text):
-        raise ValueError(
-            f'"{shown(text)}" is no version: numbers with dots, then words behind . - + or _, such as 1.2.0, '
-            "1.0rc1 or 2.0.0-beta.1+cuda12"
-        )
-    return text
-
-
-def _license(text: str) -> str:
-    if not _LICENSE.fullmatch(text):
-        raise ValueError(
-            f'"{shown(text)}" is no SPDX expression, such as apache-2.0 or "MIT OR BSD-3-Clause"'
-        )
-    return text
-
-
-def _python_name(text: str) -> str:
-    if not is_identifier(text) or keyword.iskeyword(text):
-        raise ValueError(f'"{shown(text)}" is no name of Python')
-    return text
-
-
-def _class_name(text: str) -> str:
-    if not text[:1].isupper():
-        raise ValueError(f'"{shown(text)}" is no name of a class: start it with a capital letter')
-    return _python_name(text)
-
-
-def _schedule_source(text: str) -> str:
-    if not _SCHEDULES.fullmatch(text):
-        raise ValueError('it is written "file.toml:name"')
-    return text
-
-
-def _source_text(text: str) -> str:
-    if not _SOURCE.fullmatch(text):
-        raise ValueError(f'"{text}" is not of the form "path/to/file.py:name" or "package.module:name"')
-    return text
-
-
-def _guard_list(value: object) -> tuple[Guard, ...]:
-    """One entry or a list of entries, no two of which admit the same dimensions."""
-    entries = value if isinstance(value, (list, tuple)) else [value]
-    if not entries:
-        raise ValueError("the list is empty: give at least one integer or guard")
-    guards = tuple(parse_guard(entry) for entry in entries)
-    for at, guard in enumerate(guards):
-        if any(same_values(guard, earlier) for earlier in guards[:at]):
-            raise ValueError(f'two variants would have the same guard "{guard}"')
-    return guards
-
-
-def _one_guard(value: object) -> Guard:
-    return value if isinstance(value, Guard) else parse_guard(value)
-
-
-def _not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not value:
-        raise ValueError("the list is empty")
-    return value
-
-
-def _distinct(value: tuple[Any, ...]) -> tuple[Any, ...]:
-    seen = [(type(item), item) for item in _not_empty(value)]
-    if len(set(seen)) != len(seen):
-        raise ValueError("the list holds the same value twice")
-    return value
-
-
-def _no_truth(value: object) -> object:
-    """`true` is 1 to Python, and no number to a person."""
-    if isinstance(value, bool):
-        raise ValueError(f"{value!r} is no number")
-    return value
-
-
-def _expression(value: object) -> str:
-    """An integer stands for itself."""
-    if type(value) is int:
-        return str(value)
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is neither an integer nor an expression")
-    return check_expression(value)
-
-
-def _known(what: str, known: Iterable[str]) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
-    """A check that every name is one of ``known``, joined names part by part."""
-    names = tuple(known)
-
-    def check(value: tuple[str, ...]) -> tuple[str, ...]:
-        for name in (part for each in _distinct(value) for part in parts(each)):
-            if name not in names:
-                raise ValueError(f'"{name}" is no {what}; there are {", ".join(names)}')
-        return value
-
-    return check
-
-
-#: In place of a config.
-Automatic: TypeAlias = Literal["auto"]
 
 
 def given_values(config: dict[str, Any] | Automatic) -> dict[str, Any]:
@@ -179,43 +66,6 @@ def given_tolerance(table: Kernel | Override | Schedule) -> dict[str, float]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-RelativeTolerance = Annotated[
-    StrictFloat | None,
-    Field(
-        ge=0,
-        examples=["rtol = 1e-3"],
-        description="Relative tolerance of verify. Default: what a wider table says, or by dtype.",
-    ),
-]
-AbsoluteTolerance = Annotated[
-    StrictFloat | None,
-    Field(
-        ge=0,
-        examples=["atol = 1e-3"],
-        description="Absolute tolerance of verify. Default: what a wider table says, or by dtype.",
-    ),
-]
-Mismatches = Annotated[
-    StrictFloat | None,
-    Field(
-        ge=0,
-        le=1,
-        examples=["max_mismatch = 0.01"],
-        description="Share of elements that may miss the tolerance. Default: what a wider table says, or 0.",
-    ),
-]
-ScheduleSource = Annotated[StrictStr, AfterValidator(_schedule_source)]
-SourceText = Annotated[StrictStr, AfterValidator(_source_text)]
-GuardList = Annotated[tuple[Guard, ...], BeforeValidator(_guard_list)]
-OneGuard = Annotated[Guard, BeforeValidator(_one_guard)]
-Expression = Annotated[str, BeforeValidator(_expression)]
-Layers = Annotated[tuple[StrictStr, ...], AfterValidator(_known("layer", LAYERS))]
-Kinds = Annotated[tuple[StrictStr, ...], AfterValidator(_known("kind of model", KINDS))]
-DTypes = Annotated[tuple[StrictStr, ...], AfterValidator(_known("element type", DTYPES))]
-Names = Annotated[tuple[StrictStr, ...], AfterValidator(_distinct)]
-Values = Annotated[tuple[Scalar, ...], AfterValidator(_distinct)]
-
-
 class Table(BaseModel):
     """Base of all tables: unknown keys are errors, values do not change."""
 
@@ -227,18 +77,18 @@ class Table(BaseModel):
 class Package(Table):
     """`[package]`: the library."""
 
-    name: Annotated[StrictStr, AfterValidator(_package_name)] = Field(
+    name: PackageName = Field(
         description="Library name and prefix of every C symbol: a C identifier of at most 64 characters, and "
         "no word, namespace, module or library of C, C++ or Python.",
         examples=['name = "engine"'],
     )
-    version: Annotated[StrictStr, AfterValidator(_version)] = Field(
+    version: Version = Field(
         default="0.1.0",
         examples=['version = "1.2.0"'],
         description="Version of the library: numbers with dots, then words, such as `1.2.0` or `2.0.0-rc.1`.",
     )
 
-    license: Annotated[StrictStr, AfterValidator(_license)] | None = Field(
+    license: License | None = Field(
         default=None,
         examples=['license = "apache-2.0"'],
         description="The licence of the kernels, an SPDX expression, for the card of `build --hub`.",
@@ -411,51 +261,6 @@ class ModelLayers(Table):
     )
 
 
-def _axis(value: object) -> tuple[Any, ...]:
-    """The values that tuning tries for one config key: a list, or a range of integers, ends included."""
-    if isinstance(value, dict):
-        value = _steps(value)
-    if not isinstance(value, (list, tuple)) or not value:
-        raise ValueError(
-            f"{value!r} is not a list of values; write [64, 128] or {{ min = 1, max = 4, step = 1 }}"
-        )
-    values = tuple(value)
-    if len({repr(one) for one in values}) != len(values):
-        raise ValueError("the list holds the same value twice")
-    return values
-
-
-def _steps(table: dict[str, Any]) -> list[int]:
-    known = {"min", "max", "step"}
-    if not {"min", "max"} <= set(table) <= known or any(type(one) is not int for one in table.values()):
-        raise ValueError(f"{table!r} is no range; write {{ min = 1, max = 4, step = 1 }} with integers")
-    step = table.get("step", 1)
-    if step < 1 or table["min"] > table["max"]:
-        raise ValueError(f"{table!r} holds no value: step is 1 or more, min at most max")
-    return list(range(table["min"], table["max"] + 1, step))
-
-
-def _condition(text: str) -> str:
-    return check_condition(text)
-
-
-def _point_list(value: object) -> tuple[Any, ...]:
-    """Integers for the one dim that is no integer, tables of dims, or one table of lists, which multiply."""
-    if isinstance(value, dict):
-        lists = {name: one if isinstance(one, (list, tuple)) else [one] for name, one in value.items()}
-        value = [dict(zip(lists, each, strict=True)) for each in itertools.product(*lists.values())]
-    if not isinstance(value, (list, tuple)) or not value:
-        raise ValueError(f"{value!r} is no list of points; write [1, 8] or [{{ M = 8, N = 4096 }}]")
-    for point in value:
-        numbers = point.values() if isinstance(point, dict) else [point]
-        if any(type(number) is not int or number < 1 for number in numbers):
-            raise ValueError(f"{point!r} is no point: dims are integers of 1 or more")
-    return tuple(value)
-
-
-Axis = Annotated[tuple[Any, ...], BeforeValidator(_axis)]
-
-
 class Tune(Table):
     """`[kernel.tune]`: what `tilec tune` searches.
 
@@ -466,7 +271,7 @@ class Tune(Table):
     model_config = ConfigDict(extra="allow", frozen=True, arbitrary_types_allowed=True)
     __pydantic_extra__: dict[str, Axis]
 
-    where: tuple[Annotated[StrictStr, AfterValidator(_condition)], ...] = Field(
+    where: tuple[Condition, ...] = Field(
         default=(),
         description='Conditions over config keys, args and pinned dims, such as `"bM * bN <= 32768"`; a '
         "config for which one does not hold is left out.",
@@ -481,7 +286,7 @@ class Tune(Table):
         "of the factory allow (tuning.md).",
         examples=['space = "auto"  # values to try stand beside it: bM = [64, 128]'],
     )
-    points: Annotated[tuple[Any, ...], BeforeValidator(_point_list)] | None = Field(
+    points: Points | None = Field(
         default=None,
         description="Dims to measure at: `[1, 8, 32]` for the one dim that is no integer, "
         "`[{ M = 8, N = 4096 }]`, or `{ M = [1, 8], N = 4096 }`. A guard takes those that it admits. "
@@ -529,14 +334,12 @@ class Layer(Table):
     Several kernels may be one layer, each for an element type of that tensor.
     """
 
-    name: Annotated[StrictStr, AfterValidator(_class_name)] = Field(
-        description="What the class is called.", examples=['name = "RMSNorm"']
-    )
+    name: ClassName = Field(description="What the class is called.", examples=['name = "RMSNorm"'])
     forward: Names = Field(
         description="The parameters of this kernel that `forward` takes, in order.",
         examples=['forward = ["X"]'],
     )
-    members: dict[StrictStr, Annotated[StrictStr, AfterValidator(_python_name)]] = Field(
+    members: dict[StrictStr, PythonName] = Field(
         default={},
         description="Parameters to the attributes of the layer that is replaced.",
         examples=['members = { W = "weight" }'],
@@ -655,9 +458,7 @@ class Kernel(Table):
 class Manifest(Table):
     """The whole file."""
 
-    edition: Annotated[Literal[1], BeforeValidator(_no_truth)] = Field(
-        description="Version of this format.", examples=["edition = 1"]
-    )
+    edition: Edition = Field(description="Version of this format.", examples=["edition = 1"])
     extends: StrictStr | None = Field(
         default=None,
         description="Another manifest, whose kernels stand in place of `kernel` tables: a package and "
@@ -667,4 +468,4 @@ class Manifest(Table):
     )
     package: Package = Field(description="The library.")
     targets: Targets = Field(description="What machine code the library holds.")
-    kernel: Annotated[tuple[Kernel, ...], AfterValidator(_not_empty)] = Field(description="The kernels.")
+    kernel: Annotated[tuple[Kernel, ...], AfterValidator(not_empty)] = Field(description="The kernels.")
