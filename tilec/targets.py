@@ -1,18 +1,12 @@
-"""Architectures, features, ordering, limits: the only table of hardware facts. `tilec.families` has the
-families that they belong to; a family may have facts of its own.
+"""Architectures, features, ordering, limits: the only table of what code is made for. `tilec.families` has
+the families that they belong to; a family may have facts of its own.
 
 A CPU target is ``level[+feature...]``: ``x86-64-v4+vnni+avx512bf16``. A CUDA target is ``sm_<n>[a]`` or
-``compute_<n>``. How the C runtime detects a level or feature is part of the table (`DETECTION`), so that
-dispatch in a built library and `native_target` here can never disagree.
-
-Sources: x86-64 levels from the x86-64 psABI, section "Micro-Architecture Levels"; CPUID bits from the Intel
-SDM volume 2A and AMD APM volume 3; HWCAP bits from Linux's arch/arm64/include/uapi/asm/hwcap.h,
-names of sysctl from Apple's "Determining Instruction Set Characteristics", numbers of Windows from winnt.h.
+``compute_<n>``. `tilec.cpu_bits` has what a level or feature takes of a processor.
 """
 
 from __future__ import annotations
 
-import enum
 import platform
 import string
 import sys
@@ -20,159 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tilec.cpu_bits import CPUINFO, CpuBit, bits_of_flags, cpu_flags, required_mask
 from tilec.errors import EnvironmentError_, InputError, Place
 from tilec.families import families
 from tilec.spelling import nearest
 from tilec.systems import LINUX, SYSTEMS, System
-
-
-class CpuBit(enum.IntEnum):
-    """One bit per thing the runtime detects; the values are part of a built library, never renumbered."""
-
-    X86_64_V2 = 0
-    X86_64_V3 = 1
-    X86_64_V4 = 2
-    VNNI = 3
-    AVX512BF16 = 4
-    AVX512FP16 = 5
-    AMX = 6
-    AVXVNNI = 7
-    ZEN4 = 8
-    AARCH64 = 32
-    DOTPROD = 33
-    FP16 = 34
-    BF16 = 35
-    I8MM = 36
-
-    @property
-    def mask(self) -> int:
-        """The bit in the 64-bit word that the runtime compares."""
-        return 1 << self.value
-
-
-@dataclass(frozen=True)
-class CpuidBit:
-    """Bit ``bit`` of ``register`` ("eax", "ebx", "ecx", "edx") after CPUID with ``leaf`` and ``subleaf``."""
-
-    leaf: int
-    subleaf: int
-    register: str
-    bit: int
-
-
-@dataclass(frozen=True)
-class HwcapBit:
-    """Bit ``bit`` of ``getauxval(AT_HWCAP)`` (``word`` 1) or ``AT_HWCAP2`` (``word`` 2)."""
-
-    word: int
-    bit: int
-
-
-@dataclass(frozen=True)
-class Detection:
-    """When `CpuBit` ``bit`` is present: all of ``tests`` hold, the OS saves the register state in ``xcr0``
-    (a mask of XCR0, 0 where none is needed) and the bits in ``requires`` are present. ``flags`` are the same
-    facts as names in /proc/cpuinfo. ``permission`` is the component of that state which a process has to ask
-    Linux for, 0 where there is none. Where a program cannot ask the processor, other systems answer: macOS of
-    the name ``sysctl``, Windows of the number ``windows``, for which winnt.h has names."""
-
-    bit: CpuBit
-    tests: tuple[CpuidBit | HwcapBit, ...]
-    flags: tuple[str, ...]
-    requires: tuple[CpuBit, ...] = ()
-    xcr0: int = 0
-    permission: int = 0
-    sysctl: str = ""
-    windows: int = 0
-
-    @property
-    def arch(self) -> str:
-        """The architecture that has the bit: x86 has CPUID, aarch64 words of Linux."""
-        return "x86_64" if isinstance(self.tests[0], CpuidBit) else "aarch64"
-
-
-def _cpuid(leaf: int, register: str, *bits: int, subleaf: int = 0) -> tuple[CpuidBit, ...]:
-    return tuple(CpuidBit(leaf, subleaf, register, bit) for bit in bits)
-
-
-_EXTENDED, _SIZES = 0x80000001, 0x80000008
-_XCR0_AVX, _XCR0_AVX512, _XCR0_TILES = 0x06, 0xE6, 0x60000
-#: The component of XCR0 that holds tile registers (Linux, Documentation/arch/x86/xstate.rst).
-_TILE_DATA = 18
-
-#: In an order in which ``requires`` only looks back.
-DETECTION: tuple[Detection, ...] = (
-    Detection(
-        CpuBit.X86_64_V2,
-        _cpuid(1, "ecx", 0, 9, 13, 19, 20, 23) + _cpuid(_EXTENDED, "ecx", 0),
-        ("pni", "ssse3", "cx16", "sse4_1", "sse4_2", "popcnt", "lahf_lm"),
-    ),
-    Detection(
-        CpuBit.X86_64_V3,
-        _cpuid(1, "ecx", 12, 22, 27, 28, 29) + _cpuid(7, "ebx", 3, 5, 8) + _cpuid(_EXTENDED, "ecx", 5),
-        ("fma", "movbe", "avx", "f16c", "bmi1", "avx2", "bmi2", "abm"),
-        requires=(CpuBit.X86_64_V2,),
-        xcr0=_XCR0_AVX,
-    ),
-    Detection(
-        CpuBit.X86_64_V4,
-        _cpuid(7, "ebx", 16, 17, 28, 30, 31),
-        ("avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"),
-        requires=(CpuBit.X86_64_V3,),
-        xcr0=_XCR0_AVX512,
-    ),
-    Detection(CpuBit.VNNI, _cpuid(7, "ecx", 11), ("avx512_vnni",), (CpuBit.X86_64_V4,)),
-    Detection(CpuBit.AVX512BF16, _cpuid(7, "eax", 5, subleaf=1), ("avx512_bf16",), (CpuBit.X86_64_V4,)),
-    Detection(CpuBit.AVX512FP16, _cpuid(7, "edx", 23), ("avx512_fp16",), (CpuBit.X86_64_V4,)),
-    Detection(
-        CpuBit.AMX,
-        _cpuid(7, "edx", 22, 24, 25),
-        ("amx_bf16", "amx_tile", "amx_int8"),
-        (CpuBit.X86_64_V4,),
-        _XCR0_TILES,
-        _TILE_DATA,
-    ),
-    Detection(CpuBit.AVXVNNI, _cpuid(7, "eax", 4, subleaf=1), ("avx_vnni",), (CpuBit.X86_64_V3,)),
-    Detection(
-        CpuBit.ZEN4,
-        _cpuid(_SIZES, "ebx", 0) + _cpuid(7, "ecx", 12, 14),
-        ("clzero", "avx512_bitalg", "avx512_vpopcntdq"),
-        (CpuBit.AVX512BF16,),
-    ),
-    Detection(CpuBit.AARCH64, (HwcapBit(1, 1),), ("asimd",), sysctl="hw.optional.arm64", windows=19),
-    Detection(
-        CpuBit.DOTPROD,
-        (HwcapBit(1, 20),),
-        ("asimddp",),
-        (CpuBit.AARCH64,),
-        sysctl="hw.optional.arm.FEAT_DotProd",
-        windows=43,
-    ),
-    Detection(
-        CpuBit.FP16,
-        (HwcapBit(1, 9), HwcapBit(1, 10)),
-        ("fphp", "asimdhp"),
-        (CpuBit.AARCH64,),
-        sysctl="hw.optional.arm.FEAT_FP16",
-        windows=67,
-    ),
-    Detection(
-        CpuBit.BF16,
-        (HwcapBit(2, 14),),
-        ("bf16",),
-        (CpuBit.AARCH64,),
-        sysctl="hw.optional.arm.FEAT_BF16",
-        windows=68,
-    ),
-    Detection(
-        CpuBit.I8MM,
-        (HwcapBit(2, 13),),
-        ("i8mm",),
-        (CpuBit.AARCH64,),
-        sysctl="hw.optional.arm.FEAT_I8MM",
-        windows=66,
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -268,7 +114,6 @@ def registers_of_a_thread(threads: int) -> int:
 #: Shared memory per block from the CUDA C++ Programming Guide, "Compute Capabilities". What PTX may use is
 #: the least of the devices that run it.
 _KIB = 1024
-_CPUINFO = Path("/proc/cpuinfo")
 _LEAST_SHARED, _CLUSTER = 99 * _KIB, 8
 #: Capabilities with three names each: "sm_100" for all that later minors have, too, "sm_100f" for what its
 #: family has, "sm_100a" for all that it has itself (CUDA C++ Programming Guide, "Feature Set Compiler
@@ -415,17 +260,6 @@ def cpu_names(arch: str) -> list[tuple[str, CpuBit, tuple[CpuBit, ...]]]:
     levels: list[tuple[str, CpuBit, tuple[CpuBit, ...]]] = [(name, bit, ()) for name, bit in own.items()]
     features = [each for each in _FEATURES if not own.keys().isdisjoint(each.levels)]
     return levels + [(each.name, each.bit, tuple(own[name] for name in each.levels)) for each in features]
-
-
-def required_mask(bits: Sequence[CpuBit]) -> int:
-    """``bits`` with everything that they require in turn, as a mask."""
-    requires = {item.bit: item.requires for item in DETECTION}
-    pending, needs = list(bits), 0
-    while pending:
-        bit = pending.pop()
-        needs |= bit.mask
-        pending.extend(requires[bit])
-    return needs
 
 
 def _feature_rank(features: tuple[_Feature, ...]) -> tuple[int, int]:
@@ -581,12 +415,12 @@ def native_host() -> Host:
 
 def native_target() -> Target:
     """The best CPU target of this machine: the highest level, with every feature that it has."""
-    return target_of_flags(native_host().arch, _cpu_flags(_CPUINFO))
+    return target_of_flags(native_host().arch, cpu_flags(CPUINFO))
 
 
 def target_of_flags(arch: str, flags: frozenset[str]) -> Target:
     """The best target of ``arch`` whose detection is met by these /proc/cpuinfo flags."""
-    present = _bits_of_flags(flags)
+    present = bits_of_flags(flags)
     levels = [level for level in _LEVELS if level.arch == arch and level.bit in present]
     if not levels:
         raise EnvironmentError_(
@@ -598,23 +432,6 @@ def target_of_flags(arch: str, flags: frozenset[str]) -> Target:
     return parse_target("+".join((best.name, *features)))
 
 
-def _bits_of_flags(flags: frozenset[str]) -> set[CpuBit]:
-    present: set[CpuBit] = set()
-    for item in DETECTION:
-        if flags.issuperset(item.flags) and present.issuperset(item.requires):
-            present.add(item.bit)
-    return present
-
-
-def runs_here(target: Target, cpuinfo: Path = _CPUINFO) -> bool:
+def runs_here(target: Target, cpuinfo: Path = CPUINFO) -> bool:
     """Whether this machine executes code of ``target``."""
-    return target.family == "cpu" and set(target.bits) <= _bits_of_flags(_cpu_flags(cpuinfo))
-
-
-def _cpu_flags(cpuinfo: Path) -> frozenset[str]:
-    """The first processor's flags: "flags" on x86, "Features" on aarch64."""
-    for line in cpuinfo.read_text().splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in ("flags", "Features"):
-            return frozenset(value.split())
-    raise EnvironmentError_(f"{cpuinfo} lists no CPU flags", remedy="name a target with --target")
+    return target.family == "cpu" and set(target.bits) <= bits_of_flags(cpu_flags(cpuinfo))

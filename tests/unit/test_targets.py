@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from tilec import targets
+from tilec import cpu_bits, targets
+from tilec.cpu_bits import CpuBit
 from tilec.errors import EnvironmentError_, InputError
-from tilec.targets import CpuBit, parse_host, parse_target
+from tilec.targets import parse_host, parse_target
 
 ZEN5 = frozenset(
     "pni ssse3 cx16 sse4_1 sse4_2 popcnt lahf_lm fma movbe avx f16c bmi1 avx2 bmi2 abm avx512f avx512dq "
@@ -166,7 +167,7 @@ def test_flags_give_the_best_target():
 
 def test_detection_covers_every_bit_and_only_looks_back():
     seen: set[CpuBit] = set()
-    for item in targets.DETECTION:
+    for item in cpu_bits.DETECTION:
         assert seen.issuperset(item.requires)
         seen.add(item.bit)
     assert seen == set(CpuBit)
@@ -175,10 +176,10 @@ def test_detection_covers_every_bit_and_only_looks_back():
 def test_cpuinfo_of_both_architectures(tmp_path):
     path = tmp_path / "cpuinfo"
     path.write_text("processor\t: 0\nFeatures\t: fp asimd asimddp\n")
-    assert "asimddp" in targets._cpu_flags(path)
+    assert "asimddp" in cpu_bits.cpu_flags(path)
     path.write_text("processor: 0\n")
     with pytest.raises(EnvironmentError_):
-        targets._cpu_flags(path)
+        cpu_bits.cpu_flags(path)
 
 
 @pytest.mark.parametrize(

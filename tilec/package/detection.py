@@ -1,11 +1,12 @@
-"""The CPU detection table of a library, written from `tilec.targets.DETECTION`."""
+"""The CPU detection table of a library, written from `tilec.cpu_bits.DETECTION`."""
 
 from __future__ import annotations
 
+from tilec.cpu_bits import DETECTION, CpuBit, CpuidBit, Detection, HwcapBit, required_mask
 from tilec.package.ctext import array, record
 from tilec.package.escape import c_string
 from tilec.systems import MACOS, WINDOWS
-from tilec.targets import DETECTION, CpuBit, CpuidBit, Detection, Host, HwcapBit, cpu_names, required_mask
+from tilec.targets import Host, cpu_names
 
 _REGISTERS = ("eax", "ebx", "ecx", "edx")
 

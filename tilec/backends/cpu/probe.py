@@ -14,7 +14,8 @@ from pathlib import Path
 from tilec.backends.ceilings import Ceilings, kept
 from tilec.codegen.linkers import SharedLibrary
 from tilec.codegen.toolchain import find_toolchain
-from tilec.targets import CpuBit, native_target
+from tilec.cpu_bits import CpuBit
+from tilec.targets import native_target
 
 _SOURCE = Path(__file__).parent / "probe.c"
 _LANES = 12  # as in the C file
