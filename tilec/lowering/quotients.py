@@ -9,7 +9,7 @@ from tvm import tirx
 from tilec.ir.exprs import dtype_of, loads, same, uses
 from tilec.ir.nodes import Bind, Stmt, walk
 from tilec.ir.traits import defined
-from tilec.lowering.analysis.facts import is_quotient
+from tilec.lowering.analysis.conditions import is_quotient
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

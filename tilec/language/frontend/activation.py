@@ -23,22 +23,16 @@ from tilec.language.control.objects import Objects
 from tilec.language.control.while_loops import WhileLoop, enter
 from tilec.language.frontend.kept_values import evaluated
 from tilec.language.frontend.rewrite import OF_SLICES
+from tilec.language.frontend.written_operators import compare, updated
 from tilec.language.threads.debugging import device_assert
 from tilec.language.threads.launches import BlockIndex, Kernel
 from tilec.language.tiles.buffers import Buffer, Element, ShapeParams, Slice
 from tilec.language.values.builder import Builder, Frame, is_variable
 from tilec.language.values.conversions import condition
-from tilec.language.values.operators import apply
 from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.scalars import dtype
 from tilec.language.values.value import Loaded, Value, Vector, Word, check_alive, is_number, resolve
 from tilec.spelling import counted
-
-_INPLACE: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv,
-    "//": operator.ifloordiv, "%": operator.imod, "<<": operator.ilshift, ">>": operator.irshift,
-    "&": operator.iand, "|": operator.ior, "^": operator.ixor, "**": operator.ipow, "@": operator.imatmul,
-}  # fmt: skip
 
 
 class Loop:
@@ -232,9 +226,7 @@ class Activation:
                 f"{name} {symbol}= on a whole buffer",
                 remedy=f"use {name}[0] {symbol}= ...",
             )
-        if isinstance(value, Value) or isinstance(operand, Value):
-            return self.bind(name, _binary(symbol, value, operand))
-        return self.bind(name, _INPLACE[symbol](value, operand))
+        return self.bind(name, updated(symbol, value, operand))
 
     def store(self, container: Any, index: Any, value: Any) -> None:
         """``container[index] = value``: an element, or a slot of a Python container, where a variable is
@@ -259,18 +251,16 @@ class Activation:
 
     def combined(self, value: Any, symbol: str, operand: Any) -> Any:
         """What an attribute holds after ``symbol= operand``."""
-        value, operand = resolve(value), resolve(operand)
-        if isinstance(value, Value) or isinstance(operand, Value):
-            return _binary(symbol, value, operand)
-        return _INPLACE[symbol](value, operand)
+        return updated(symbol, resolve(value), resolve(operand))
 
     def augment_item(self, container: Any, index: Any, symbol: str, operand: Any) -> None:
         """``container[index] symbol= operand``."""
         value, operand = container[index], resolve(operand)
+        made = updated(symbol, value, operand)
         if isinstance(value, Value) or isinstance(operand, Value):
-            self.store(container, index, _binary(symbol, value, operand))
+            self.store(container, index, made)
         else:
-            container[index] = _INPLACE[symbol](value, operand)
+            container[index] = made
 
     def slice(self, start: Any, stop: Any, step: Any) -> builtins.slice:
         """``start:stop:step`` of an index that is assigned to."""
@@ -335,11 +325,11 @@ class Activation:
         """``a < b < c``: every operand once, Python's short-circuit for Python values."""
         if len(links) == 1:
             symbol, operand = links[0]
-            return resolve(_compare(symbol, left, operand()))
+            return resolve(compare(symbol, left, operand()))
         result: Any = True
         for symbol, operand in links:
             right = operand()
-            step = _compare(symbol, left, right)
+            step = compare(symbol, left, right)
             result = conjunction(self._builder, "and", result, (lambda s=step: s,))  # type: ignore[misc]
             if not isinstance(result, Value) and not result:
                 return result
@@ -442,17 +432,6 @@ class Activation:
         return value
 
 
-def _check_called(value: Any, why: str) -> None:
-    """Refuses a function, a macro or a class in the place of what a call of it gives."""
-    if callable(value) and hasattr(value, "__name__"):
-        raise source_error(
-            SourceTypeError,
-            f"{value.__name__} is named and not called",
-            why=why,
-            remedy="put brackets behind it, with its arguments",
-        )
-
-
 def _is_reference(value: Any) -> bool:
     return isinstance(value, Element) and value.reference
 
@@ -470,47 +449,12 @@ def _is_storable(value: Any) -> bool:
     return is_number(value) or (isinstance(value, Value) and not (isinstance(value, Element) and value.fresh))
 
 
-def _binary(symbol: str, left: Any, right: Any) -> Any:
-    if symbol in ("**", "@"):
-        remedy = "use T.pow" if symbol == "**" else "use T.gemm"
-        raise unsupported(f"operator {symbol} on expressions", remedy=remedy)
-    return apply(symbol, left, right)
-
-
-def _compare(symbol: str, left: Any, right: Any) -> Any:
-    left, right = resolve(left), resolve(right)
-    if symbol in ("in", "not in"):
-        if isinstance(left, Value):
-            raise unsupported(
-                f"{symbol} with an expression on its left",
-                why="truth value of an expression",
-                remedy=_for_membership(symbol, right),
-            )
-        return (left in right) == (symbol == "in")
-    if symbol in ("is", "is not"):
-        return (left is right) == (symbol == "is")
-    if isinstance(left, Value) or isinstance(right, Value):
-        return apply(symbol, left, right)
-    if isinstance(left, Buffer) and isinstance(right, Buffer) and left is not right:
+def _check_called(value: Any, why: str) -> None:
+    """Refuses a function, a macro or a class in the place of what a call of it gives."""
+    if callable(value) and hasattr(value, "__name__"):
         raise source_error(
             SourceTypeError,
-            f"{left.name} {symbol} {right.name} compares no elements",
-            why="they are two buffers, whatever these hold",
-            remedy=f"compare elements in a T.Parallel loop; for one buffer ask `{left.name} is {right.name}`",
+            f"{value.__name__} is named and not called",
+            why=why,
+            remedy="put brackets behind it, with its arguments",
         )
-    return _COMPARISONS[symbol](left, right)
-
-
-def _for_membership(symbol: str, container: Any) -> str:
-    """What to write for ``x in container`` where x is an expression."""
-    if isinstance(container, builtins.range):
-        return "compare with both ends: (x >= 0) & (x < n)"
-    if symbol == "in":
-        return "compare with each value: (x == 1) | (x == 2)"
-    return "compare with each value: (x != 1) & (x != 2)"
-
-
-_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
-    ">=": operator.ge,
-}  # fmt: skip

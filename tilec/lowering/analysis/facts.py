@@ -14,7 +14,7 @@ from tvm import sym, tirx
 from tvm.ir import Var
 from tvm.tirx.analysis import undefined_vars
 
-from tilec.ir.analysis.long_names import LongNames, is_long
+from tilec.ir.analysis.long_names import LongNames
 from tilec.ir.analysis.places import leading
 from tilec.ir.analysis.ranges import (
     BEYOND_TYPE,
@@ -32,7 +32,6 @@ from tilec.ir.exprs import (
     DIVISIONS,
     all_of,
     as_expr,
-    choice_of,
     conjuncts,
     dtype_of,
     inlined,
@@ -46,6 +45,7 @@ from tilec.ir.exprs import (
     with_part,
 )
 from tilec.ir.nodes import Kernel, ScalarParam
+from tilec.lowering.analysis.conditions import gap, has_quotient, is_below_zero, is_opaque, negate
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -261,11 +261,11 @@ class Facts:
         for known, value in self._known:
             if same(known, bare):
                 return value
-        if _is_opaque(cond):
+        if is_opaque(cond):
             return None
         negated = negate(cond)
-        if _is_below_zero(cond) or _is_below_zero(negated):
-            return _is_below_zero(negated)
+        if is_below_zero(cond) or is_below_zero(negated):
+            return is_below_zero(negated)
         try:
             if self._holds(cond):
                 return True
@@ -428,12 +428,12 @@ class Facts:
         inside = self._state = self._assumed.of((state, value), cond, lambda _: next(self._states))
         if value or len(parts) == 1:
             self._known += [(as_written(part), value) for part in parts]
-        opaque = _is_opaque(cond)
+        opaque = is_opaque(cond)
         negated = None if value or opaque or len(parts) > 1 else negate(cond)
         found = map(gap, [] if opaque else parts if value else [negated] if negated is not None else [])
         self._gaps += self._gap_forms(each for each in found if each is not None)
         fact = None if opaque else cond if value else negated
-        fact = None if fact is None or any(map(_is_below_zero, conjuncts(fact))) else fact
+        fact = None if fact is None or any(map(is_below_zero, conjuncts(fact))) else fact
         try:
             if fact is None:
                 yield
@@ -443,55 +443,6 @@ class Facts:
         finally:
             del self._known[before:], self._gaps[gaps:]
             self._state = state if self._state == inside else next(self._states)
-
-
-def is_quotient(value: Expr) -> bool:
-    """Whether a value is a quotient or a remainder by what is known at run time alone."""
-    return isinstance(value, DIVISIONS) and int_value(value.b) is None
-
-
-def has_quotient(value: Expr) -> bool:
-    """Whether a value is computed from such."""
-    return any(map(is_quotient, walk(value)))
-
-
-def _is_opaque(cond: Expr) -> bool:
-    """Whether the analyzer has nothing to say of a condition: its algebra is wrong of floats (x != x may
-    hold), fails on unsigned differences (of a choice of 0 it takes 0 - 8), and it looks at the condition of a
-    choice several times, so that of choices by choices it takes twice as long with each."""
-    if any("float" in dtype_of(node) or _is_unsigned_difference(node) for node in walk(cond)):
-        return True
-    if not is_long(cond):
-        return False
-    tests = (choice[0] for choice in map(choice_of, walk(cond)) if choice is not None)
-    return any(choice_of(node) is not None for test in tests for node in walk(test))
-
-
-def _is_unsigned_difference(node: Expr) -> bool:
-    return isinstance(node, tirx.Sub) and dtype_of(node).startswith("uint")
-
-
-def _is_below_zero(cond: Expr | None) -> bool:
-    """Whether a condition says that an unsigned number is less than 0, which the analyzer cannot assume."""
-    least = cond.b if isinstance(cond, tirx.LT) else cond.a if isinstance(cond, tirx.GT) else None
-    return least is not None and dtype_of(least).startswith("uint") and int_value(least) == 0
-
-
-def negate(cond: Expr) -> Expr | None:
-    """The opposite of a comparison, None for other conditions."""
-    opposite = {tirx.LT: tirx.GE, tirx.GE: tirx.LT, tirx.GT: tirx.LE, tirx.LE: tirx.GT,
-                tirx.EQ: tirx.NE, tirx.NE: tirx.EQ}.get(type(cond))  # fmt: skip
-    return None if opposite is None else opposite(cond.a, cond.b)
-
-
-def opposite(cond: Expr) -> Expr:
-    """Where a condition fails: by comparisons of integers where it has some, joined as they are joined."""
-    if isinstance(cond, tirx.Not):
-        return cond.a
-    if isinstance(cond, (tirx.Or, tirx.BitwiseOr)) and dtype_of(cond) == "bool":
-        return tirx.And(opposite(cond.a), opposite(cond.b))
-    made = negate(cond) if gap(cond) is not None else None
-    return tirx.Not(cond) if made is None else made
 
 
 def _at(linear: Sequence[Expr], end: Expr) -> Expr | None:
@@ -504,18 +455,6 @@ def _at(linear: Sequence[Expr], end: Expr) -> Expr | None:
         if abs(times * number) + beside > limits(dtype_of(rest))[1]:
             return None
     return rest + factor * end
-
-
-def gap(cond: Expr) -> Expr | None:
-    """An expression that is positive exactly where an integer comparison holds."""
-    if not isinstance(cond, (tirx.LT, tirx.LE, tirx.GT, tirx.GE)):
-        return None
-    if not dtype_of(cond.a).startswith("int"):
-        return None
-    gaps = {tirx.LT: (cond.b, cond.a, 0), tirx.LE: (cond.b, cond.a, 1),
-            tirx.GT: (cond.a, cond.b, 0), tirx.GE: (cond.a, cond.b, 1)}  # fmt: skip
-    large, small, offset = gaps[type(cond)]
-    return large - small + offset
 
 
 def _factors(expr: Expr) -> list[Expr]:

@@ -11,7 +11,7 @@ from tvm import tirx
 from tilec.ir.analysis.aliases import named_in
 from tilec.ir.exprs import cast_to, dtype_of, int_value, substitute
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam
-from tilec.lowering.analysis.facts import has_quotient
+from tilec.lowering.analysis.conditions import has_quotient
 from tilec.lowering.emission.statements import sequence
 from tilec.lowering.emission.storage import (
     SMALL_FLOATS,

@@ -21,7 +21,7 @@ from tvm.ir import Call, Var
 
 from tilec.backends.cpu.math import expanded, is_expanded
 from tilec.ir.exprs import dtype_of, operands, over, walk
-from tilec.lowering.analysis.facts import has_quotient, is_quotient
+from tilec.lowering.analysis.conditions import has_quotient, is_quotient
 from tilec.lowering.emission.body_passes import body_pass
 from tilec.lowering.emission.long_names import array_of, in_array
 from tilec.lowering.math.vectors import lanes_of

@@ -35,7 +35,7 @@ from tilec.ir.exprs import (
 from tilec.ir.nodes import Block, If, Parallel, Stmt, Store, children, is_global, walk
 from tilec.ir.traits import defined, written
 from tilec.lowering.analysis.accesses import values_of
-from tilec.lowering.analysis.facts import gap, opposite
+from tilec.lowering.analysis.conditions import gap, opposite
 from tilec.lowering.analysis.regions import is_whole
 from tilec.lowering.analysis.uses import touches
 from tilec.lowering.passes.base import BlockPass, replaced

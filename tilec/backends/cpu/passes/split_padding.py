@@ -19,7 +19,7 @@ from tilec.backends.cpu.passes.split_rims import inner_trips, part_of, short_nam
 from tilec.ir.exprs import all_of, conjuncts, inlined, int_value, linear_in, same
 from tilec.ir.nodes import Block, If, Parallel, Stmt, walk
 from tilec.ir.traits import Rewriter
-from tilec.lowering.analysis.facts import gap
+from tilec.lowering.analysis.conditions import gap
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:

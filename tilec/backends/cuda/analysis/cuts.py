@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 
 from tilec.ir.exprs import cast_to, dtype_of, inlined, int_value, linear_in, uses
-from tilec.lowering.analysis.facts import gap
+from tilec.lowering.analysis.conditions import gap
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -10,7 +10,7 @@ from tvm import sym, tirx
 from tilec.backends.cuda.analysis.whole_numbers import is_zero
 from tilec.ir.exprs import conjuncts, dtype_of, int_value, substitute, uses
 from tilec.ir.nodes import Region
-from tilec.lowering.analysis.facts import gap
+from tilec.lowering.analysis.conditions import gap
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

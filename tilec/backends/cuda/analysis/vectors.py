@@ -21,7 +21,7 @@ from tilec.ir.exprs import (
     transform,
     uses,
 )
-from tilec.lowering.analysis.facts import gap
+from tilec.lowering.analysis.conditions import gap
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from tilec.backends.cuda.warp_roles.strategy import rewrite_roles, with_roles
 from tilec.ir.exprs import all_of, dtype_of, inlined, int_value, linear_in, loads, same_all, uses
 from tilec.ir.nodes import Bind, Block, Pipelined, Stmt, Store, is_global
 from tilec.lowering.analysis.accesses import values_of
-from tilec.lowering.analysis.facts import gap, opposite
+from tilec.lowering.analysis.conditions import gap, opposite
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.access import exists
 from tilec.lowering.passes.base import Pass

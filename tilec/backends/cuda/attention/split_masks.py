@@ -19,7 +19,7 @@ from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.ir.exprs import dtype_of, inlined, int_value, same_all
 from tilec.ir.nodes import Bind, Block, For, Stmt, Store
 from tilec.lowering.analysis.accesses import values_of
-from tilec.lowering.analysis.facts import gap
+from tilec.lowering.analysis.conditions import gap
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

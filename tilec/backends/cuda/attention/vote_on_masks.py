@@ -26,7 +26,7 @@ from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.ir.exprs import dtype_of, loads, substitute, uses, variables_of
 from tilec.ir.nodes import Alloc, Bind, Block, For, If, Stmt, Store, is_global, walk
 from tilec.ir.traits import defined
-from tilec.lowering.analysis.facts import opposite
+from tilec.lowering.analysis.conditions import opposite
 from tilec.lowering.analysis.uses import written_in
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from tilec.ir.exprs import choice_of, dtype_of, int32, int_value, linear_in, loa
 from tilec.ir.extremes import KEPT
 from tilec.ir.foreign import once
 from tilec.ir.layout_algebra import Term, terms
-from tilec.lowering.analysis.facts import has_quotient
+from tilec.lowering.analysis.conditions import has_quotient
 from tilec.lowering.emission.access import load_element, open_bounds
 from tilec.lowering.emission.context import SERIAL, Context
 from tilec.lowering.emission.storage import compute_type, convert, decode, encode, rounded, stored_type

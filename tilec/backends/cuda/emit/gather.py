@@ -22,7 +22,7 @@ from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.nodes import AsyncGather
 from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, loads, same, substitute
 from tilec.ir.nodes import Store
-from tilec.lowering.analysis.facts import gap
+from tilec.lowering.analysis.conditions import gap
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.statements import guarded, sequence
 from tilec.lowering.emission.storage import element_bytes

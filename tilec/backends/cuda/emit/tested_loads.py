@@ -31,7 +31,7 @@ from tilec.ir.exprs import (
     same,
     walk,
 )
-from tilec.lowering.analysis.facts import has_quotient
+from tilec.lowering.analysis.conditions import has_quotient
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.storage import convert, element_bytes, stored_type
 from tilec.lowering.math.vectors import lanes_of, reinterpreted

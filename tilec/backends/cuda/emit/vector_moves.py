@@ -20,7 +20,7 @@ from tilec.backends.cuda.emit.statements import call, once_tests
 from tilec.ir.analysis.ranges import BEYOND_TYPE
 from tilec.ir.exprs import all_of, as_expr, dtype_of, int_value, summands, walk
 from tilec.ir.layout_algebra import extent_of
-from tilec.lowering.analysis.facts import is_quotient
+from tilec.lowering.analysis.conditions import is_quotient
 from tilec.lowering.emission.statements import guarded, sequence
 from tilec.lowering.emission.storage import element_bytes
 

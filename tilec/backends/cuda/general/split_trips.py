@@ -24,7 +24,7 @@ from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Bind, Block, For, Gemm, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.nodes.barriers import Group
 from tilec.lowering.analysis.accesses import values_of
-from tilec.lowering.analysis.facts import opposite
+from tilec.lowering.analysis.conditions import opposite
 from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 

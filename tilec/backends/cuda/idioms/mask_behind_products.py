@@ -16,7 +16,7 @@ from tilec.dtypes import FLOAT_FORMATS
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import choice_of, int_value, uncast
 from tilec.ir.nodes import Block, Gemm, Launch, Parallel, Stmt, Store, children, with_children
-from tilec.lowering.analysis.facts import opposite
+from tilec.lowering.analysis.conditions import opposite
 from tilec.lowering.analysis.uses import touches, written_in
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 

@@ -45,7 +45,7 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.traits import buffers, expressions
 from tilec.lowering.analysis.accesses import values_of
-from tilec.lowering.analysis.facts import gap
+from tilec.lowering.analysis.conditions import gap
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.passes.base import LaunchPass
 from tilec.lowering.rewrite import map_block

@@ -24,7 +24,7 @@ from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import conjuncts, dtype_of, int_value, linear_in, same, substitute, transform, uses, walk
 from tilec.ir.nodes import Bind, Block, Copy, Gemm, If, Kernel, Launch, Parallel, Region, Stmt, Store
 from tilec.ir.nodes import walk as walk_statements
-from tilec.lowering.analysis.facts import gap
+from tilec.lowering.analysis.conditions import gap
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.rewrite import map_stmt

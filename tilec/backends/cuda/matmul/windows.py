@@ -22,7 +22,7 @@ from tilec.backends.cuda.warp_roles.nodes import Window
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import conjuncts, dtype_of, int_value, linear_in, same, substitute, transform, uses, walk
 from tilec.ir.nodes import Region
-from tilec.lowering.analysis.facts import gap
+from tilec.lowering.analysis.conditions import gap
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:

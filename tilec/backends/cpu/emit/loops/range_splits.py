@@ -11,7 +11,7 @@ from tvm.ir import Var
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, uses
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Atomic, Block, Store, walk
-from tilec.lowering.analysis.facts import gap
+from tilec.lowering.analysis.conditions import gap
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

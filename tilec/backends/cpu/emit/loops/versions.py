@@ -12,7 +12,7 @@ from tilec.backends.cpu.emit.loops.nest import Nest, dry_run, emit_nest
 from tilec.backends.cpu.emit.loops.range_splits import is_invariant, written_buffers
 from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, linear_in, loads, same, substitute, uses
 from tilec.ir.nodes import Bind, For, walk
-from tilec.lowering.analysis.facts import gap
+from tilec.lowering.analysis.conditions import gap
 from tilec.lowering.emission.statements import branch
 from tilec.lowering.rewrite import rename
 
