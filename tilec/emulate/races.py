@@ -127,7 +127,7 @@ class Shadow:
             self._blocks_race(int(at[np.flatnonzero(apart)[0]]), access, "written", self.site)
         late = self._late_writes(at, warps, access)
         if late.any():
-            self._race(int(np.flatnonzero(late)[0]), at, warps, access, "reads", "wrote")
+            self._race(int(np.flatnonzero(late)[0]), at, warps, access, "reads")
         if access.is_atomic:
             self._tell(offsets, access)
             return
@@ -171,7 +171,7 @@ class Shadow:
             if (apart & ~same).any():
                 self._blocks_race(int(at[np.flatnonzero(apart & ~same)[0]]), access, "written", self.site)
             if (late & ~same).any():
-                self._race(int(np.flatnonzero(late & ~same)[0]), at, warps, access, "writes", "wrote")
+                self._race(int(np.flatnonzero(late & ~same)[0]), at, warps, access, "writes")
             if reads is not None and (late_reads & ~same).any():
                 self._race_with_read(reads & ~same, at, warps, access)
             again = late | late_reads
@@ -352,9 +352,7 @@ class Shadow:
         first = granule * self.granule
         return f"bytes {first} to {first + self.granule - 1} of {self.name}"
 
-    def _race(
-        self, item: int, at: np.ndarray, warps: np.ndarray, access: Access, verb: str, did: str
-    ) -> None:
+    def _race(self, item: int, at: np.ndarray, warps: np.ndarray, access: Access, verb: str) -> None:
         if self.writer[at[item]] == _EARLIER:
             raise Hazard(
                 f"warp {int(warps[item])} {verb} {self._bytes(int(at[item]))}, which an earlier launch wrote,"
@@ -362,7 +360,7 @@ class Shadow:
                 remedy="griddepcontrol.wait comes first",
             )
         name = access.clocks.agents.names[int(self.writer[at[item]])]
-        self._tell_race(item, at, warps, access, verb, f"{name} {did}", int(self.site[at[item]]))
+        self._tell_race(item, at, warps, access, verb, f"{name} wrote", int(self.site[at[item]]))
 
     def _tell_race(
         self, item: int, at: np.ndarray, warps: np.ndarray, access: Access, verb: str, did: str, site: int

@@ -48,20 +48,34 @@ def fast_call(
 
     door = getattr(tvm_ffi.load_module(str(path)), function)
     if convert is _as_it_is and len(places) == 1:
+        return _direct(door, count, slow)
+    if len(places) == 1:
+        return _converted(door, count, slow, convert)
+    return _converted(door, count, slow, lambda made: [convert(made[place]) for place in places])
 
-        def only(*args: Any) -> Any:
-            if len(args) != count:
-                return slow(*args)
-            try:
-                return door(*args)
-            except Exception as error:
-                if _has_passed(error, args):
-                    raise
+
+def _direct(door: Callable[..., Any], count: int, slow: Callable[..., Any]) -> Callable[..., Any]:
+    """Calls of ``door`` that return what it gives."""
+
+    def call(*args: Any) -> Any:
+        if len(args) != count:
             return slow(*args)
+        try:
+            return door(*args)
+        except Exception as error:
+            if _has_passed(error, args):
+                raise
+        return slow(*args)
 
-        return only
+    return call
 
-    def several(*args: Any) -> Any:
+
+def _converted(
+    door: Callable[..., Any], count: int, slow: Callable[..., Any], convert: Callable[[Any], Any]
+) -> Callable[..., Any]:
+    """Calls of ``door`` that return what ``convert`` makes of what it gives."""
+
+    def call(*args: Any) -> Any:
         if len(args) != count:
             return slow(*args)
         try:
@@ -70,10 +84,10 @@ def fast_call(
             if _has_passed(error, args):
                 raise
         else:
-            return convert(made) if len(places) == 1 else [convert(made[place]) for place in places]
+            return convert(made)
         return slow(*args)
 
-    return several
+    return call
 
 
 def unless_negated(fast: Callable[..., Any], slow: Callable[..., Any]) -> Callable[..., Any]:

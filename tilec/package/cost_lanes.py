@@ -122,7 +122,7 @@ def _rounded_again(one: Joint, other: Joint, count: int) -> Tree | None:
 
 
 def _times(tree: Tree, count: int) -> Tree:
-    return Joint("*", tree, _all(1.0, count))
+    return Joint("*", tree, _ones(count))
 
 
 # ---- products ----
@@ -152,7 +152,7 @@ def _products(one: Tree, other: Tree, count: int) -> Tree | None:
         return None
     both = [_merged(*pair, count) for pair in zip(left.others, right.others, strict=True)]
     factors: list[Tree] = []
-    for numbers, new, factor in zip(left.numbers, right.numbers, (*both, _all(1.0, 1)), strict=True):
+    for numbers, new, factor in zip(left.numbers, right.numbers, (*both, _ones(1)), strict=True):
         if factor is None:
             return None
         factors += [*_numbers(numbers, new, count), factor]
@@ -173,7 +173,7 @@ def _factors(tree: Tree) -> _Factors:
 
 def _numbers(old: Sequence[Column], new: Sequence[Column], count: int) -> list[Tree]:
     pairs = zip_longest(old, new)
-    return [Column((a or _all(1.0, count)).values + (b or _all(1.0, 1)).values) for a, b in pairs]
+    return [Column((a or _ones(count)).values + (b or _ones(1)).values) for a, b in pairs]
 
 
 # ---- sums ----
@@ -247,5 +247,5 @@ def _is(tree: Tree, op: str) -> bool:
     return isinstance(tree, Joint) and tree.op == op
 
 
-def _all(value: float, count: int) -> Column:
-    return Column((value,) * count)
+def _ones(count: int) -> Column:
+    return Column((1.0,) * count)

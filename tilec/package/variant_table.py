@@ -128,16 +128,8 @@ def _variant_rows(
     rows = []
     for number, variant in enumerate(variants):
         slices = variant.image.workspace
-        info = record(
-            struct_size="sizeof(tilec_variant)",
-            id=first_id + number,
-            arch=c_string(variant.target),
-            num_guards=guards[number][1],
-            num_launches=len(variant.image.launches),
-            guards=reference(f"{prefix}_guards", _guards(kernel, variant), guards[number][0]),
-            launches=f"{prefix}_launches + {launches[number]}",
-            config_json=c_string(json.dumps(dict(variant.config), sort_keys=True)),
-        )
+        span = (_guards(kernel, variant), *guards[number])
+        info = _info(variant, prefix, first_id + number, span, launches[number])
         fits, needs = _needs(variant, kernel, texts)
         invoke = _invoker_name(prefix, *_frame_shape(kernel, variant)) if _entries(variant) else "NULL"
         rows.append(
@@ -158,6 +150,24 @@ def _variant_rows(
             )
         )
     return rows
+
+
+def _info(
+    variant: VariantRecord, prefix: str, id_: int, guards: tuple[Sequence[str], int, int], launch: int
+) -> str:
+    """What callers may read of a variant, whose ``guards`` are these rows, the first place and how many, and
+    whose first launch is that one of the kernel's."""
+    rows, first, count = guards
+    return record(
+        struct_size="sizeof(tilec_variant)",
+        id=id_,
+        arch=c_string(variant.target),
+        num_guards=count,
+        num_launches=len(variant.image.launches),
+        guards=reference(f"{prefix}_guards", rows, first),
+        launches=f"{prefix}_launches + {launch}",
+        config_json=c_string(json.dumps(dict(variant.config), sort_keys=True)),
+    )
 
 
 def _needs(variant: VariantRecord, kernel: KernelRecord, texts: TextFunctions) -> tuple[str, str]:

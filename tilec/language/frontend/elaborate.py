@@ -150,15 +150,7 @@ def trace(
     with sessions.elaborating(session), _authors_errors(name), device:
         values = {key: session.dimension(key) if key in dims else given[key] for key in given}
         kernel, names = _trace(entry, session, values, out_idx)
-    given_to_jit = entry.options if isinstance(entry, JitFunction) else {}
-    configs = merged_configs(session.pass_configs, given_to_jit.get("pass_configs"))
-    flags = merged_flags(session.compile_flags, given_to_jit.get("compile_flags"))
-    if "pass_configs" in own:
-        with _of_key("pass_configs"):
-            configs = merged_configs(configs, config.get("pass_configs"))  # type: ignore[arg-type]
-    if "compile_flags" in own:
-        with _of_key("compile_flags"):
-            flags = merged_flags(flags, config.get("compile_flags"))
+    configs, flags = _asked_options(entry, session, {key: config.get(key) for key in own})
     kernel = agreed(with_groups(kernel))
     remarks = (*session.remarks, *remarks_on(kernel, configs))
     debug = debugging(config) if "debug" in own else None
@@ -168,6 +160,20 @@ def trace(
     options = options_of(configs, flags, session.imported)
     kernel = replace(kernel, doc=kernel.doc or _first_line(entry), options=options)
     return Traced(kernel, names, configs, flags, tuple(session.compile_flags), remarks)
+
+
+def _asked_options(
+    entry: object, session: Session, given: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """The pass configs and the compiler's flags: what the kernel's code states, under what its decorator
+    says, under what the config has."""
+    of_jit = entry.options if isinstance(entry, JitFunction) else {}
+    configs = merged_configs(session.pass_configs, of_jit.get("pass_configs"))
+    flags = merged_flags(session.compile_flags, of_jit.get("compile_flags"))
+    with _of_key("pass_configs"):
+        configs = merged_configs(configs, given.get("pass_configs"))
+    with _of_key("compile_flags"):
+        return configs, merged_flags(flags, given.get("compile_flags"))
 
 
 def _with_first_config(

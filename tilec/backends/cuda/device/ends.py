@@ -15,9 +15,8 @@ WORD = 4
 _ELEMENTS = {1: ("unsigned char", "uint8"), 2: ("unsigned short", "uint16"), 4: ("unsigned", "uint32")}
 
 
-def _pair(bits: int | str) -> str:
-    """The word that begins so many bits behind the start of one of ``held``."""
-    return f"(unsigned)((((unsigned long)held[i + 1] << 32) | held[i]) >> {bits})"
+#: The word that begins ``shift`` bytes behind the start of one of ``held``.
+_SHIFTED = "(unsigned)((((unsigned long)held[i + 1] << 32) | held[i]) >> (shift & 3) * 8)"
 
 
 @cache
@@ -43,7 +42,7 @@ def realign(size: int, element: int) -> Helper:
         for step in (2, 1)
         if step < words
     )
-    last = "held[i]" if element == WORD else _pair("(shift & 3) * 8")
+    last = "held[i]" if element == WORD else _SHIFTED
     return Helper(name, f"""
 __device__ __forceinline__ void {name}(void* low, const void* above, int rest) {{
   unsigned held[{2 * words}];

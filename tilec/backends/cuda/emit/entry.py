@@ -202,20 +202,33 @@ class _Entry:
 
     def _indices(self, ctx: DeviceContext) -> tuple[list[tuple[Var, str, Expr]], list[tirx.Stmt]]:
         """Thread axes with their extents, and the statements that name block, thread, lane and warp."""
-        axes: list[tuple[Var, str, Expr]] = []
-        binds: list[tirx.Stmt] = []
         count = 1 if self._walks else len(self.launch.grid)
         blocks = [tirx.Var(f"block_{axis}", "int32") for axis in _AXES[:count]]
-        axes += [(block, f"blockIdx.{axis}", tirx.Var(f"grid_{axis}", "int32"))
-                 for block, axis in zip(blocks, _AXES, strict=False)]  # fmt: skip
+        axes = [(block, f"blockIdx.{axis}", tirx.Var(f"grid_{axis}", "int32"))
+                for block, axis in zip(blocks, _AXES, strict=False)]  # fmt: skip
+        of_blocks = self._block_numbers(blocks, ctx)
+        own, thread, of_threads = self._thread_numbers(ctx)
+        return [*axes, *own], [*of_blocks, *of_threads, *self._in_the_block(thread, ctx)]
+
+    def _block_numbers(self, blocks: list[Var], ctx: DeviceContext) -> list[tirx.Stmt]:
+        """Names for the block's places in the grid, but in launches that walk over it."""
         for var, extent in zip(self.launch.block_vars, self.launch.grid, strict=True):
             ctx.facts.bind_range(var, 0, extent)
         (ctx.tile_block, *_), ctx.block_vars = blocks, self.launch.block_vars
         order, places = ([], []) if self._walks else self._order(blocks)
-        binds += order
+        binds = list(order)
         for var, place in zip(self.launch.block_vars, places, strict=not self._walks):
             value = place if dtype_of(var) == "int32" else tirx.Cast(dtype_of(var), place)
             binds.append(tirx.Bind(ctx.define(var), value))
+        return binds
+
+    def _thread_numbers(
+        self, ctx: DeviceContext
+    ) -> tuple[list[tuple[Var, str, Expr]], Expr, list[tirx.Stmt]]:
+        """Thread axes with their extents, a thread's number in its block, and names for the author's numbers
+        of threads."""
+        axes: list[tuple[Var, str, Expr]] = []
+        binds: list[tirx.Stmt] = []
         thread: Expr = tirx.const(0, "int32")
         step = 1
         for position, extent in enumerate(self.launch.threads):
@@ -228,20 +241,23 @@ class _Entry:
             if extent > 1:
                 thread = thread + (index if step == 1 else index * tirx.const(step, "int32"))
             step *= extent
+        return axes, thread, binds
+
+    def _in_the_block(self, thread: Expr, ctx: DeviceContext) -> list[tirx.Stmt]:
+        """Names for a thread's number in its block, in its warp and that of its warp; who does what once."""
         ctx.thread, ctx.lane, ctx.warp = (ctx.fresh(name, "int32") for name in ("thread", "lane", "warp"))
         ctx.block_thread, ctx.block_warp = ctx.thread, ctx.warp
         number = Unsigned(convert(ctx.thread, "uint32"))
         lane, warp = (convert(each.value, "int32") for each in (number % WARP, number // WARP))
-        binds += [
-            tirx.Bind(ctx.thread, thread),
-            tirx.Bind(ctx.lane, lane),
-            tirx.Bind(ctx.warp, self._uniform(warp)),
-        ]
         if not self.launch.thread_vars:
             ctx.once = tirx.EQ(ctx.thread, tirx.const(0, "int32"))
         else:
             ctx.number = ThreadGrid.of(self.launch).number
-        return axes, binds
+        return [
+            tirx.Bind(ctx.thread, thread),
+            tirx.Bind(ctx.lane, lane),
+            tirx.Bind(ctx.warp, self._uniform(warp)),
+        ]
 
     def _uniform(self, warp: Expr) -> Expr:
         """The number of a warp: where groups of warps multiply, a value that the assembler knows to be the

@@ -144,8 +144,19 @@ def over_layout(
         return None
     if guards:
         inner, reads = guarded(sequence([*reads, inner]), guards), ()
-    result, early = inner, [*binds, *reads]
     loops = sorted(loops, key=lambda each: each.stride) if in_order else loops[::-1]
+    return _looped(inner, loops, binds, reads)
+
+
+def _looped(
+    inner: tirx.Stmt,
+    loops: Sequence[RegisterLoop],
+    binds: Sequence[tirx.Bind],
+    reads: Sequence[tirx.Bind],
+) -> tirx.Stmt:
+    """``inner`` in loops, the first of which is the innermost, but for those that ``reads`` depend on, which
+    stand outside. Each name stands in the outermost loop that it varies with."""
+    result, early = inner, [*binds, *reads]
     for loop in sorted(loops, key=lambda each: any(bind in reads for bind in _moved(early, each.var))):
         moved = _moved(early, loop.var)
         early = [bind for bind in early if bind not in moved]

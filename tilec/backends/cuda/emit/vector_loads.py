@@ -62,27 +62,16 @@ class VectorLoads:
 
     def bring(self, load: TensorLoad, indices: tuple[Expr, ...]) -> list[tirx.Stmt]:
         """A read of the same element in all iterations happens once, one of neighbours as vectors."""
-        ctx = self.ctx
         if self.width == 1 and not self._repeats(load, indices):
             return self._combed(load)
         if self.width == 1 or not any(uses(index, (self.var,)) for index in indices):
-            inlined = tirx.BufferLoad(load.source, list(indices))
-            value = ctx.raw(inlined)
-            register = ctx.fresh(f"{load.source.name}_once", dtype_of(value))
-            self.scope.fixed += [(load, register), (inlined, register)]
-            self.scope.once.append(tirx.Bind(register, value))
+            self._bring_once(load, indices)
             return []
-        width = vector_width(load.source, indices, self.var, self.scope.limit(load.source), ctx.facts)
+        source, facts = load.source, self.ctx.facts
+        width = vector_width(source, indices, self.var, self.scope.limit(source), facts)
         steps = tuple(range(self.width))
         if width < self.width:
-            run = span(
-                load.source,
-                indices,
-                self.var,
-                self.width,
-                self.scope.limit(load.source),
-                ctx.facts,
-            )
+            run = span(source, indices, self.var, self.width, self.scope.limit(source), facts)
             if run is not None and run[0] > width:
                 width, steps = run
             elif width == 1:
@@ -90,9 +79,23 @@ class VectorLoads:
                 if of_two or run is None:
                     return of_two or self._combed(load)
                 steps = run[1]
+        return self._as_vectors(load, indices, width, steps)
+
+    def _bring_once(self, load: TensorLoad, indices: tuple[Expr, ...]) -> None:
+        """The same element in all iterations, in front of them."""
+        inlined = tirx.BufferLoad(load.source, list(indices))
+        value = self.ctx.raw(inlined)
+        register = self.ctx.fresh(f"{load.source.name}_once", dtype_of(value))
+        self.scope.fixed += [(load, register), (inlined, register)]
+        self.scope.once.append(tirx.Bind(register, value))
+
+    def _as_vectors(
+        self, load: TensorLoad, indices: tuple[Expr, ...], width: int, steps: tuple[int, ...]
+    ) -> list[tirx.Stmt]:
+        """Neighbours as vectors of ``width`` elements; iterations have those at ``steps`` of what is read."""
         tmp = self.scope.registers(load.source, "v", 1 << max(steps).bit_length())
         self.scope.held.append((load, tmp, steps))
-        if width > 1 or begins_anywhere(load.source, indices, self.var, self.width, ctx.facts) == 1:
+        if width > 1 or begins_anywhere(load.source, indices, self.var, self.width, self.ctx.facts) == 1:
             self.scope.moved.append(Moved(Access(load.source, tuple(load.indices), False), width))
         firsts = [steps.index(first) for first in range(0, max(steps) + 1, width)]
         spelled = self.scope.spelled(load.indices)

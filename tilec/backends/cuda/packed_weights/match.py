@@ -198,18 +198,18 @@ def _weight(loop: Parallel, gemm: Gemm) -> _Weight:
     value = store.value
     for bind in reversed(binds):
         value = substitute(value, {bind.var: bind.value})
-    number, factor = _factors(_without_casts(value, "float"))
+    number, factor = _factors(_without_casts(value))
     found = [load for load in loads(number) if str(load.source.dtype) in _PACKED]
     need(bool(found), "its conversion reads no packed bytes")
     row, column = loop.vars
     need(found[0].indices[0].same_as(row), f"rows of {found[0].source.name} are not those of the operand")
     need(not uses(found[0].indices[1], (row,)), "the place of a weight depends on its row")
-    return _Weight(_without_casts(number, "float"), found[0], factor, row, column)
+    return _Weight(_without_casts(number), found[0], factor, row, column)
 
 
-def _without_casts(expr: Expr, kind: str) -> Expr:
+def _without_casts(expr: Expr) -> Expr:
     """``expr`` without conversions to floats around it."""
-    while isinstance(expr, tirx.Cast) and kind in dtype_of(expr):
+    while isinstance(expr, tirx.Cast) and "float" in dtype_of(expr):
         expr = expr.value
     return expr
 
@@ -219,7 +219,7 @@ def _factors(value: Expr) -> tuple[Expr, TensorLoad | None]:
     if not isinstance(value, tirx.Mul) or "float" not in dtype_of(value):
         return value, None
     for number, other in ((value.a, value.b), (value.b, value.a)):
-        scale = _without_casts(other, "float")
+        scale = _without_casts(other)
         if type(scale).__name__ in ("TensorLoad", "BufferLoad") and str(scale.source.dtype) not in _PACKED:
             return number, scale
     raise Unfit("a weight is multiplied by more than an element")

@@ -107,15 +107,7 @@ def _staged(
         elif chunk == 0 or chunk >= stmt.buffers:
             _wait_for_buffer(ctx, 0 if chunk == 0 else stmt.buffers - 1)
         for block in range(stmt.rows // ROWS):
-            firsts = {column: _first(stmt, block, start + column)
-                      for column in range(0, stmt.columns, _BLOCK)}  # fmt: skip
-            pairs = [first + quarter * 2 for first in firsts.values() for quarter in range(4)]
-            loaded = ahead.of(pairs)
-            for column, first in firsts.items():
-                at = buffer + _matrix_row(stmt, lane, block, column)
-                for quarter, pair in enumerate(residual.pairs(at) if residual is not None else ()):
-                    loaded[first + quarter * 2].append(pair)
-                _matrix(stmt, ctx, lane, at, first, loaded)
+            _fill_rows(stmt, ctx, lane, buffer, block, start, ahead, residual)
         if stmt.map is not None:
             ptx("fence.proxy.async.shared::cta")
         group_barrier(ctx)
@@ -129,6 +121,27 @@ def _staged(
         if ends is not None:
             with when(tirx.Not(ends.whole)):
                 send_rows(stmt, ctx, lane, buffer, chunk, ends)
+
+
+def _fill_rows(
+    stmt: TileStore,
+    ctx: TileContext,
+    lane: Lane,
+    buffer: Expr,
+    block: int,
+    start: int,
+    ahead: LoadsAhead,
+    residual: Residual | None,
+) -> None:
+    """A chunk's columns of a block of rows to its buffer, matrix by matrix."""
+    firsts = {column: _first(stmt, block, start + column) for column in range(0, stmt.columns, _BLOCK)}
+    pairs = [first + quarter * 2 for first in firsts.values() for quarter in range(4)]
+    loaded = ahead.of(pairs)
+    for column, first in firsts.items():
+        at = buffer + _matrix_row(stmt, lane, block, column)
+        for quarter, pair in enumerate(residual.pairs(at) if residual is not None else ()):
+            loaded[first + quarter * 2].append(pair)
+        _matrix(stmt, ctx, lane, at, first, loaded)
 
 
 def _of_whole_tiles(ends: Ends | None) -> AbstractContextManager[None]:
