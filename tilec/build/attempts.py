@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from tilec.build import stalls
 from tilec.build.pool import compile_executor
@@ -29,30 +31,49 @@ def run_all(
     with None where the process died, which says whether to go on. ``executor`` gives the pool, a new one
     after a process died: what was under way then is tried again one by one, so that only what kills its
     process is lost. A pool whose processes stand still counts as one that died."""
-    waiting, running, attempts = iter(tasks), dict[Future[Result], tuple[int, Task]](), dict[int, int]()
-    again: list[tuple[int, Task]] = []
+    run = _Run(executor, function, iter(tasks), at_once, done)
     watch = stalls.StallWatch()
-    while True:
-        for _ in range((1 if again else at_once) - len(running)):
-            chosen = again.pop(0) if again else next(waiting, None)
-            if chosen is None:
-                break
-            running[executor().submit(function, chosen[1])] = chosen
-        if not running:
-            return
-        ended = wait(running, timeout=stalls.QUIET, return_when=FIRST_COMPLETED).done
+    while run.start():
+        ended = wait(run.running, timeout=stalls.QUIET, return_when=FIRST_COMPLETED).done
         if not ended:
             watch.end_if_stalled(executor())
-        for future in ended:
-            number, task = running.pop(future)
-            made = _made(future)
-            attempts[number] = attempts.get(number, 0) + 1
-            if made is None and attempts[number] < _ATTEMPTS:
-                again.append((number, task))
-            elif not done(number, made):
-                for other in running:
-                    other.cancel()
-                return
+        if not all(map(run.goes_on, ended)):
+            for other in run.running:
+                other.cancel()
+            return
+
+
+@dataclass
+class _Run(Generic[Task, Result]):
+    """What is under way, and ``again`` what has died with its process and is to be tried once more."""
+
+    executor: Callable[[], Executor]
+    function: Callable[[Task], Result]
+    waiting: Iterator[tuple[int, Task]]
+    at_once: int
+    done: Callable[[int, Result | None], bool]
+    running: dict[Future[Result], tuple[int, Task]] = field(default_factory=dict)
+    attempts: Counter[int] = field(default_factory=Counter)
+    again: list[tuple[int, Task]] = field(default_factory=list)
+
+    def start(self) -> bool:
+        """Fills the pool, or gives it one task to try again; whether anything is under way."""
+        for _ in range((1 if self.again else self.at_once) - len(self.running)):
+            chosen = self.again.pop(0) if self.again else next(self.waiting, None)
+            if chosen is None:
+                break
+            self.running[self.executor().submit(self.function, chosen[1])] = chosen
+        return bool(self.running)
+
+    def goes_on(self, ended: Future[Result]) -> bool:
+        """Takes what a task came to; False where its result is the last that is wanted."""
+        number, task = self.running.pop(ended)
+        made = _made(ended)
+        self.attempts[number] += 1
+        if made is None and self.attempts[number] < _ATTEMPTS:
+            self.again.append((number, task))
+            return True
+        return self.done(number, made)
 
 
 def _made(future: Future[Result]) -> Result | None:

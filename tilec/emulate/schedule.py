@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -69,6 +69,17 @@ def _end(group: Group) -> None:
         check_end(block)
 
 
+def _still_waits(group: Group, waiting: Iterator[str]) -> bool:
+    """Whether a group goes on waiting, and why; else it comes to the next step."""
+    why = next(waiting, None)
+    if why is None:
+        group.waiting = None
+        group.pc += 1
+        return False
+    group.why = why
+    return True
+
+
 def _turn(group: Group) -> tuple[list[Group], bool]:
     """Runs a group until it waits or ends: the groups that are left of it, and whether anything happened."""
     steps, end = group.program.steps, len(group.program.steps)
@@ -76,12 +87,8 @@ def _turn(group: Group) -> tuple[list[Group], bool]:
     for _ in range(MOST_STEPS):
         try:
             if group.waiting is not None:
-                why = next(group.waiting, None)
-                if why is not None:
-                    group.why = why
+                if _still_waits(group, group.waiting):
                     return [group], moved
-                group.waiting = None
-                group.pc += 1
             elif group.pc >= end:
                 _end(group)
                 return [], True

@@ -128,11 +128,10 @@ def _check_target(spec: PackageSpec, kernel: KernelRecord, variant: VariantRecor
 def _check_entries(spec: PackageSpec) -> None:
     """One symbol may come from one image alone."""
     owners: dict[str, str] = {}
-    for kernel in spec.kernels:
-        for variant in kernel.variants:
-            for launch in variant.image.launches:
-                owner = owners.setdefault(launch.symbol, variant.image.sha256)
-                if owner != variant.image.sha256:
-                    raise PackageError(
-                        f"two images define the entry {launch.symbol!r}", place=Place(key=kernel.name)
-                    )
+    images = ((kernel, variant.image) for kernel in spec.kernels for variant in kernel.variants)
+    for kernel, image in images:
+        for launch in image.launches:
+            if owners.setdefault(launch.symbol, image.sha256) != image.sha256:
+                raise PackageError(
+                    f"two images define the entry {launch.symbol!r}", place=Place(key=kernel.name)
+                )

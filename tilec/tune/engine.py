@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -83,15 +84,7 @@ def tune(
     used = backend or Local(selection.devices, jobs=jobs, threads=selection.threads)
     try:
         known = {slot: _facts(used, slot) for slot in used.slots}
-        found = agenda(
-            path,
-            targets=selection.targets,
-            kernels=selection.kernels,
-            shapes=selection.shapes,
-            sweep=selection.sweep,
-            chosen=_chooser(selection, list(known.values())),
-        )
-        require_problems(found)
+        found = _agenda(path, selection, _chooser(selection, list(known.values())))
         for problem in found.problems if selection.sweep is not None else ():
             check_shapes(problem.variant, len(problem.points))
         journal = Journal(journal_path(path))
@@ -111,6 +104,22 @@ def tune(
     finally:
         used.close()
     return Outcome(found.plan, results, session.entries, time.monotonic() - start)
+
+
+def _agenda(
+    manifest: str | Path, selection: Selection, chosen: Callable[[KernelPlan], Sequence[Variant]]
+) -> Agenda:
+    """What a selection finds to tune among the ``chosen`` variants. InputError where that is nothing."""
+    found = agenda(
+        manifest,
+        targets=selection.targets,
+        kernels=selection.kernels,
+        shapes=selection.shapes,
+        sweep=selection.sweep,
+        chosen=chosen,
+    )
+    require_problems(found)
+    return found
 
 
 def _facts(backend: Backend, slot: Slot) -> dict[str, Any]:
@@ -245,16 +254,9 @@ def preview(
 ) -> list[Preview]:
     """What `tune` would do, without a compiler or a device: of the targets that are named, else of those that
     this CPU runs."""
-    chosen = None if selection.targets else _chooser(selection, [host_family().device_at(0).facts()])
-    found = agenda(
-        manifest,
-        targets=selection.targets,
-        kernels=selection.kernels,
-        shapes=selection.shapes,
-        sweep=selection.sweep,
-        **({} if chosen is None else {"chosen": chosen}),
-    )
-    require_problems(found)
+    named = attrgetter("variants")
+    chosen = named if selection.targets else _chooser(selection, [host_family().device_at(0).facts()])
+    found = _agenda(manifest, selection, chosen)
     backend = Local((), jobs=jobs)
     try:
         return [

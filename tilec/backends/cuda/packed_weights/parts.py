@@ -15,7 +15,7 @@ from tilec.backends.cuda.warp_roles.ring import tile_bytes
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr
+    from tvm.ir import Expr, Var
 
     from tilec.backends.cuda.packed_weights.nodes import PackedProduct
     from tilec.backends.cuda.warp_roles.context import TileContext
@@ -65,9 +65,14 @@ def emit_sum(stmt: PackedProduct, ctx: TileContext, team: Expr) -> None:
         for number in range(stmt.split - 1):
             here = let("here", slot(i32(number)))
             for register in range(0, count, _TOGETHER):
-                ptx("ld.shared.v4.f32", *[part[i] for i in range(_TOGETHER)], place(here, register))
-                for i in range(_TOGETHER):
-                    put(sums, sums[register + i] + part[i], register + i)
+                _add(sums, register, part, place(here, register))
+
+
+def _add(sums: Var, first: int, part: Var, place: Expr) -> None:
+    """Adds sums in shared memory, by way of ``part``, to those of a thread from ``first`` on."""
+    ptx("ld.shared.v4.f32", *[part[i] for i in range(_TOGETHER)], place)
+    for i in range(_TOGETHER):
+        put(sums, sums[first + i] + part[i], first + i)
 
 
 def _registers(stmt: PackedProduct) -> int:

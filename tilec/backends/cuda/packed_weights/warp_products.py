@@ -8,6 +8,7 @@ second operand's registers for all of them. The sums of all warps meet in shared
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -219,14 +220,13 @@ def add_slices(consumer: WarpConsumer, team: Expr, sums: Var) -> None:
     meet(stmt.teams.consumers * 128)
     with when(tirx.EQ(team, i32(0))):
         row = let("row_block", ctx.warpgroup * WARPS + consumer.lane.warp)
-        for part in range(stmt.teams.depth * stmt.slices):
-            for column in range(across):
-                found = registers(SUMS, "float32")
-                ptx(
-                    "ld.shared.v4.f32",
-                    *(found[register] for register in range(SUMS)),
-                    place(i32(part), row, column),
-                )
-                for register in range(SUMS):
-                    at = column * SUMS + register
-                    put(sums, sums[at] + found[register], at)
+        for part, column in itertools.product(range(stmt.teams.depth * stmt.slices), range(across)):
+            _add_four(sums, column * SUMS, place(i32(part), row, column))
+
+
+def _add_four(sums: Var, first: int, place: Expr) -> None:
+    """Adds four sums in shared memory to those of a thread from ``first`` on."""
+    found = registers(SUMS, "float32")
+    ptx("ld.shared.v4.f32", *(found[register] for register in range(SUMS)), place)
+    for register in range(SUMS):
+        put(sums, sums[first + register] + found[register], first + register)
