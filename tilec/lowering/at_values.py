@@ -1,4 +1,4 @@
-"""Statements at certain values of variables."""
+"""Statements at certain values of variables: what a loop becomes whose trips are written out."""
 
 from __future__ import annotations
 

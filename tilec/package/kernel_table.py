@@ -1,4 +1,4 @@
-"""The constant data of one kernel."""
+"""The constant data of one kernel in the generated C: what dispatch, launch and checks read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A built library, read and loaded."""
+"""A built library, read and loaded as verify and bench want it, with errors of the tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What CPUs can do at most."""
+"""What CPUs can do at most, by the facts of a machine: what the cost model of schedules counts with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether blocks do the same."""
+"""Whether blocks do the same under names of their own: passes write such blocks once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys that stand for objects."""
+"""Keys of dicts that stand for objects themselves, whatever these say of hash and equality."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expressions of TIR as C."""
+"""Expressions of TIR as C, with helpers where C has no operator, or one that means something else."""
 
 from __future__ import annotations
 

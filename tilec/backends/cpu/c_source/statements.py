@@ -1,4 +1,4 @@
-"""Statements of TIR as C."""
+"""Statements of TIR as C: the bodies of functions in what `file` puts together."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Machine code of CPU targets."""
+"""From TIR to machine code of CPU targets: passes over TIR, then LLVM."""

@@ -1,4 +1,4 @@
-"""Threads of a block, as warps."""
+"""How many threads and warps a block has, and who runs a statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integer arithmetic."""
+"""Device functions of integers: what a GPU compiles, and what the emulator computes of them."""
 
 from __future__ import annotations
 

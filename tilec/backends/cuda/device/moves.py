@@ -1,4 +1,4 @@
-"""Moves between memories and registers."""
+"""Device functions that move bytes between memories and registers, at the widths of instructions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PTX instructions by their names."""
+"""Calls of PTX instructions by their names, as emission writes them into TIR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Device code of loads by TMA."""
+"""Device code of `TmaLoad`: TMA brings boxes of a tensor to a version of a tile."""
 
 from __future__ import annotations
 

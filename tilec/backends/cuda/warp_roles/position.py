@@ -1,4 +1,4 @@
-"""Where a role stands in a ring."""
+"""Where a role stands in a ring as its loop goes on: a stage and a parity in registers."""
 
 from __future__ import annotations
 
