@@ -29,6 +29,11 @@ class Door:
         return self.table.status_name(status).decode(), self.table.last_error().decode()
 
 
+def floats(*shape: int) -> np.ndarray:
+    """0, 1, 2, ... of float32."""
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
 def argument(value: Any) -> _Arg:
     """A tagged argument; a float is a float, an int an int, everything else a tensor."""
     arg = _Arg()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from doors import Door, argument, exec_record, tensor
+from doors import Door, argument, exec_record, floats, tensor
 
 from tilec.package.write import BuildReport
 from tilec.portable.loader import Library, _DataType, _Device, load
@@ -16,10 +16,6 @@ from tilec.portable.loader import Library, _DataType, _Device, load
 @pytest.fixture(scope="module")
 def library(sample: BuildReport) -> Library:
     return load(sample.library)
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
 
 
 def test_launch_adds(library: Library) -> None:

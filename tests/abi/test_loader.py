@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from doors import floats
 
 import tilec
 from tilec.package.write import BuildReport
@@ -24,10 +25,6 @@ from tilec.portable.loader import Kernel, LaunchError, Library, LibraryError, lo
 @pytest.fixture(scope="module")
 def library(sample: BuildReport) -> Library:
     return load(sample.out_dir)
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
 
 
 # ---- calls ----

@@ -16,6 +16,7 @@ import pytest
 import tvm_ffi
 from breadth import parametrized
 from cuda_samples import cuda_spec
+from doors import floats
 from samples import compiled, sample_spec, tensor
 
 from tilec.codegen.image import Image, LaunchCode
@@ -27,10 +28,6 @@ from tilec.targets import native_host
 @pytest.fixture(scope="module")
 def module(sample: BuildReport) -> Any:
     return tvm_ffi.load_module(str(sample.library))
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
 
 
 def array(tensor: object) -> np.ndarray:

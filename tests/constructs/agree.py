@@ -91,6 +91,11 @@ def numbers(*shape: int, dtype: str = "float32", seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(-9, 10, shape).astype(dtype)
 
 
+def halves(*shape: int, seed: int = 0, most: int = 9) -> np.ndarray:
+    """Whole numbers of float16 from -``most`` to ``most``."""
+    return np.random.default_rng(seed).integers(-most, most + 1, shape).astype("float16")
+
+
 def elaborated(
     kernel: Any,
     inputs: Sequence[Any],

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-from agree import agree, roads
+from agree import agree, halves, roads
 
 import tilec.language as T
-
-
-def numbers(*shape, dtype="float16", seed=0):
-    return np.random.default_rng(seed).integers(-9, 10, shape).astype(dtype)
 
 
 def kinds(kernel, *inputs):
@@ -29,7 +24,7 @@ def test_a_choice_that_a_vector_makes_at_once_is_a_row():
                 part = T.if_then_else(d < 16, 0, T.if_then_else(d < 72, 1, 2))
                 Y[b * 8 + i, d] = Q[b * 8 + i, half] * X[part, b * 8 + i, d % 64]
 
-    inputs = numbers(3, 96, 64), numbers(96, 128)
+    inputs = halves(3, 96, 64), halves(96, 128)
     agree(main, *inputs)
     assert kinds(main, *inputs) == {"vectors"}
 
@@ -41,8 +36,8 @@ def test_a_choice_that_ends_inside_of_vectors_is_made_by_elements():
             for i, d in T.Parallel(8, 64):
                 Y[b * 8 + i, d] = X[T.if_then_else(d < 21, 0, 1), b * 8 + i, d]
 
-    agree(main, numbers(2, 96, 64))
-    assert "elements" in kinds(main, numbers(2, 96, 64))
+    agree(main, halves(2, 96, 64))
+    assert "elements" in kinds(main, halves(2, 96, 64))
 
 
 def parts(first, second):
@@ -69,6 +64,6 @@ def parts(first, second):
 
 
 def test_sides_of_a_branch_that_vectors_take_as_one_move_vectors():
-    agree(parts(320, 416), numbers(40, 512))
-    assert kinds(parts(320, 416), numbers(40, 512)) == {"vectors"}
-    agree(parts(325, 416), numbers(40, 512))
+    agree(parts(320, 416), halves(40, 512))
+    assert kinds(parts(320, 416), halves(40, 512)) == {"vectors"}
+    agree(parts(325, 416), halves(40, 512))

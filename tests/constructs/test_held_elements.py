@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from agree import agree
+from agree import agree, halves, numbers
 
 import tilec.language as T
-
-
-def numbers(*shape, dtype="float16", seed=0):
-    return np.random.default_rng(seed).integers(-9, 10, shape).astype(dtype)
 
 
 @T.prim_func
@@ -26,7 +22,7 @@ def sums(A: T.Tensor((70, 40), "float16"), Y: T.Tensor((70,), "float32"), Z: T.T
 
 
 def test_sums_of_rows_in_a_tile_and_a_tensor():
-    agree(sums, numbers(70, 40), numbers(70))
+    agree(sums, halves(70, 40), halves(70))
 
 
 def test_an_element_that_some_trips_store_is_stored_if_one_of_them_ran():
@@ -74,4 +70,4 @@ def test_threads_sum_in_elements_of_their_own():
             Y[bx * 48 + ty * 16 + tx] = s[ty, tx]
 
     for count in (0, 7, 50):
-        agree(main, numbers(96, 50), count)
+        agree(main, halves(96, 50), count)

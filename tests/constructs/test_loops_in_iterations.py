@@ -5,13 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from agree import agree, roads
+from agree import agree, halves, numbers, roads
 
 import tilec.language as T
-
-
-def numbers(*shape, dtype="float16", seed=0):
-    return np.random.default_rng(seed).integers(-9, 10, shape).astype(dtype)
 
 
 def vectors_alone(kernel, *inputs):
@@ -44,7 +40,7 @@ def filtered(rows, width):
 
 @pytest.mark.parametrize(("rows", "width"), [(70, 4), (40, 20)])
 def test_a_filter_along_a_sequence_reads_vectors(rows, width):
-    inputs = numbers(rows, 256), numbers(width, 256, dtype="float32"), numbers(256, dtype="float32")
+    inputs = halves(rows, 256), numbers(width, 256, dtype="float32"), numbers(256, dtype="float32")
     agree(filtered(rows, width), *inputs)
     vectors_alone(filtered(rows, width), *inputs)
 
@@ -82,7 +78,7 @@ def test_names_and_tests_around_such_a_loop_count_for_all_its_trips():
                     Old[j] = other
                     Y[j] = before
 
-    rows, ends = numbers(9, 512), np.array([1, 4, 4], np.int32)
+    rows, ends = halves(9, 512), np.array([1, 4, 4], np.int32)
     live = np.random.default_rng(2).integers(0, 3, 512).astype(np.int32)
     for last in (4, 9):
         ends[2] = last
@@ -125,7 +121,7 @@ def test_loops_along_rows_and_loops_that_store_stay():
                     state = state * 0.5 + X[t, j]
                     Z[t, j] = state
 
-    agree(main, numbers(512, 64), numbers(64, 512))
+    agree(main, halves(512, 64), halves(64, 512))
 
 
 @pytest.mark.parametrize("threads", [64, 96])
@@ -151,6 +147,6 @@ def test_sums_in_memory_are_kept_beside_loops_over_rows(threads):
                     total[j] += X[r, j]
 
     inputs = numbers(32, 40, dtype="float32"), numbers(40, 48, dtype="float32")
-    agree(main, *inputs, numbers(192, dtype="float32"), numbers(9, 192))
-    found = roads(main, *inputs, numbers(192, dtype="float32"), numbers(9, 192))
+    agree(main, *inputs, numbers(192, dtype="float32"), halves(9, 192))
+    found = roads(main, *inputs, numbers(192, dtype="float32"), halves(9, 192))
     assert threads == 96 or not [road for road in found if road.kind == "elements" and "b" in road.statement]

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from agree import agree, elaborated, roads
+from agree import agree, elaborated, halves, roads
 
 import tilec.language as T
 from tilec.backends.cuda.emit.entry import lower_kernel
 from tilec.backends.pipeline import lower
 from tilec.targets import parse_target
-
-
-def numbers(*shape, dtype="float16", seed=0):
-    return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
 
 
 def weighted(width, fill="copy", heads=1):
@@ -54,7 +50,7 @@ def weighted(width, fill="copy", heads=1):
     [(40, "copy", 1), (72, "loop", 1), (72, "held", 1), (40, "held", 2), (72, "copy", 3)],
 )
 def test_heads_of_no_whole_steps_are_multiplied_in_place(width, fill, heads):
-    given = [numbers(rows, heads * width, seed=seed) for seed, rows in enumerate((70, 100, 100))]
+    given = [halves(rows, heads * width, seed=seed, most=3) for seed, rows in enumerate((70, 100, 100))]
     agree(weighted(width, fill, heads), *given)
     for target, instruction in (("sm_80", "mma.sync"), ("sm_90a", "wgmma")):
         found = roads(weighted(width, fill, heads), *given, target=target)
@@ -80,7 +76,7 @@ def test_a_tile_in_the_middle_of_a_row_gets_no_zeros():
                 T.gemm(a, b, c, transpose_B=True)
             T.copy(c, C)
 
-    given = numbers(64, 152), numbers(64, 152, seed=1)
+    given = halves(64, 152, most=3), halves(64, 152, seed=1, most=3)
     agree(main, *given)
     chip = parse_target("sm_80")
     (launch,) = lower_kernel(lower(elaborated(main, given, None, {}, {}), chip), chip).launches
@@ -104,7 +100,7 @@ def test_a_tile_that_threads_make_has_zeros_behind_it(rank):
             T.gemm(made, b, y, transpose_B=True, clear_accum=True)
             T.copy(y, Y)
 
-    given = numbers(64, 64), numbers(rank, 64, seed=1), numbers(64, rank, seed=2)
+    given = halves(64, 64, most=3), halves(rank, 64, seed=1, most=3), halves(64, rank, seed=2, most=3)
     agree(main, *given)
     for target in ("sm_80", "sm_90a"):
         assert not any("fitted" in str(road) for road in roads(main, *given, target=target))
@@ -135,7 +131,7 @@ def test_a_tile_that_threads_make_in_a_loop_has_zeros_behind_it(form, rank):
                 row += 64
             T.copy(y, Y)
 
-    agree(main, numbers(128, rank), numbers(64, rank, seed=1))
+    agree(main, halves(128, rank, most=3), halves(64, rank, seed=1, most=3))
 
 
 def test_what_is_stored_behind_the_end_of_a_tile_is_no_part_of_products():
@@ -154,7 +150,7 @@ def test_what_is_stored_behind_the_end_of_a_tile_is_no_part_of_products():
             T.copy(c, C)
 
     for at in (3, 41, 47):
-        agree(main, numbers(64, 40), numbers(64, 40, seed=1), at)
+        agree(main, halves(64, 40, most=3), halves(64, 40, seed=1, most=3), at)
 
 
 def test_operands_that_threads_make_in_a_loop_have_zeros_behind_them():

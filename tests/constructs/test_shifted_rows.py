@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from agree import agree, roads
+from agree import agree, halves, numbers, roads
 
 import tilec.language as T
-
-
-def numbers(*shape, dtype="float16", seed=0):
-    return np.random.default_rng(seed).integers(-9, 10, shape).astype(dtype)
 
 
 def by_elements(kernel, *given):
@@ -33,7 +29,7 @@ def causal(
 
 
 def test_taps_along_the_rows_of_a_tensor():
-    given = numbers(6, 512), numbers(6, 4, seed=1)
+    given = halves(6, 512), halves(6, 4, seed=1)
     agree(causal, *given)
     assert not by_elements(causal, *given)
 
@@ -65,8 +61,8 @@ def test_rows_from_a_run_time_place_on():
                 Y[bx * 16 + i, j] = s[i, first + j] * 2
 
     for first in (0, 5, 129, 250, -3):
-        agree(main, numbers(32, 256), first)
-    assert not by_elements(main, numbers(32, 256), 5)
+        agree(main, halves(32, 256), first)
+    assert not by_elements(main, halves(32, 256), 5)
 
 
 def test_pairs_that_begin_between_vectors_are_told():
@@ -84,7 +80,7 @@ def test_pairs_that_begin_between_vectors_are_told():
             T.copy(c, C)
 
     mask = np.random.default_rng(2).integers(0, 2, (64, 128)).astype(np.uint8)
-    given = numbers(64, 64), numbers(64, 64, seed=1), mask, 7
+    given = halves(64, 64), halves(64, 64, seed=1), mask, 7
     agree(main, *given)
     (told,) = by_elements(main, *given)
     assert "begins between two vectors" in told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from agree import agree, elaborated
+from agree import agree, elaborated, halves, numbers
 
 import tilec.language as T
 from tilec.backends.base import backend_of
@@ -13,10 +13,6 @@ from tilec.backends.cuda.launch import launches_of
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.targets import parse_target
-
-
-def numbers(*shape, dtype="float16", seed=0):
-    return np.random.default_rng(seed).integers(-9, 10, shape).astype(dtype)
 
 
 def lowered(kernel, *inputs, target="sm_90a"):
@@ -75,7 +71,7 @@ def test_other_gpus_test_in_plain_code(target):
                 at = (b * 32 + i) * 5 % 64
                 Y[b * 32 + i] = T.if_then_else(at < 40, X[at], T.float16(0))
 
-    assert "tilec_take_element_int32_2" in source(kernel, numbers(40), target=target)
+    assert "tilec_take_element_int32_2" in source(kernel, halves(40), target=target)
 
 
 def test_what_the_launch_writes_is_read_in_its_turn():
