@@ -14,7 +14,9 @@ from tilec.cli.page.layouts import BANKS, WORD, Painted, painted, shared_rooms
 from tilec.cli.page.listing import Line, Source, sources, tile_ir
 from tilec.cli.page.timeline import Row, Timeline, timelines
 from tilec.cli.page.view import View, view_of
+from tilec.codegen.image import DeviceLaunch
 from tilec.ir.roads import Road
+from tilec.lowering.lowered import LoweredLaunch
 from tilec.manifest import Variant
 
 _HERE = Path(__file__).parent
@@ -68,7 +70,19 @@ def _roads(view: View) -> list[Road]:
 
 def _launch(view: View, at: int) -> str:
     """Facts of a launch, and where its shared memory goes."""
-    launch, compiled = view.launches[at], view.compiled[at]
+    launch = view.launches[at]
+    facts = _facts(launch, view.compiled[at])
+    rows = "".join(_tag("tr", _tag("th", name) + _tag("td", escape(fact))) for name, fact in facts.items())
+    notes = "".join(_tag("li", escape(note)) for note in launch.notes)
+    unknown = _tag("p", f"not compiled here: {escape(view.unknown)}") if view.unknown else ""
+    body = view.lowered.launches[at] if at < len(view.lowered.launches) else None
+    rooms = shared_rooms([body]) if body is not None else []
+    head = _tag("h3", f"launch {at + 1}")
+    return _tag("section", head + _tag("ul", notes) + _tag("table", rows) + unknown + _rooms(rooms))
+
+
+def _facts(launch: LoweredLaunch, compiled: DeviceLaunch | None) -> dict[str, str]:
+    """How a launch runs and, where it is compiled here, what a block and a thread take."""
     facts = {"grid": " x ".join(launch.grid), "threads": " x ".join(map(str, launch.threads))}
     if launch.cluster != (1, 1, 1):
         facts["cluster"] = " x ".join(map(str, launch.cluster))
@@ -82,13 +96,7 @@ def _launch(view: View, at: int) -> str:
         for name, value in (("registers a thread", compiled.registers), ("spilled bytes", compiled.spills)):
             if value is not None:
                 facts[name] = str(value)
-    rows = "".join(_tag("tr", _tag("th", name) + _tag("td", escape(fact))) for name, fact in facts.items())
-    notes = "".join(_tag("li", escape(note)) for note in launch.notes)
-    unknown = _tag("p", f"not compiled here: {escape(view.unknown)}") if view.unknown else ""
-    body = view.lowered.launches[at] if at < len(view.lowered.launches) else None
-    rooms = shared_rooms([body]) if body is not None else []
-    head = _tag("h3", f"launch {at + 1}")
-    return _tag("section", head + _tag("ul", notes) + _tag("table", rows) + unknown + _rooms(rooms))
+    return facts
 
 
 def _rooms(rooms: Sequence[tuple[str, int]]) -> str:

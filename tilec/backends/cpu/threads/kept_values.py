@@ -85,17 +85,15 @@ class Kept:
         """Moves allocations to the only region that uses them, where that is another one of the same
         block."""
         users = self._users(plan)
-        for block in _blocks(plan):
-            for piece in block:
-                if not isinstance(piece, Region):
-                    continue
-                for stmt in [item for item in piece.stmts if isinstance(item, ir.Alloc)]:
-                    found = users.get(stmt.buffer, [])
-                    target = found[0] if len(found) == 1 else None
-                    constant = stmt.init is None or not list(self._names(stmt.init, set()))
-                    if isinstance(target, Region) and target is not piece and target in block and constant:
-                        piece.stmts.remove(stmt)
-                        target.stmts.insert(0, stmt)
+        regions = ((piece, block) for block in _blocks(plan) for piece in block if isinstance(piece, Region))
+        for piece, block in regions:
+            for stmt in [item for item in piece.stmts if isinstance(item, ir.Alloc)]:
+                found = users.get(stmt.buffer, [])
+                target = found[0] if len(found) == 1 else None
+                constant = stmt.init is None or not list(self._names(stmt.init, set()))
+                if isinstance(target, Region) and target is not piece and target in block and constant:
+                    piece.stmts.remove(stmt)
+                    target.stmts.insert(0, stmt)
 
     def _tile(self, var: Var) -> Var:
         count = self.grid.count

@@ -4,7 +4,7 @@ stages."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -118,34 +118,39 @@ def plan_rings(
 
 def _of_rings(found: Loads, launch: Launch, program: Program) -> tuple[dict[Stmt, Load], dict[Stmt, str]]:
     """The loads of tiles that become rings, and why others do not."""
-    body = launch.body
-    allocs = {stmt.buffer: stmt for stmt in walk(body) if isinstance(stmt, Alloc)}
-    named = addressed_in(body)
     tables = program.tables(all_needed(program, found.found))
     loads, kept = dict(found.found), dict(found.kept)
-    reduced = {stmt.src.buffer for stmt in walk(body) if isinstance(stmt, Reduce)}
     brought = {filled(stmt) for stmt in (*loads, *kept)}
-    for tile, alloc in allocs.items():
-        if tile not in brought:
+    for alloc in {stmt.buffer: stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc)}.values():
+        if alloc.buffer not in brought:
             continue
-        own = {stmt for stmt in loads if tile.same_as(filled(stmt))}
-        reason = None
-        if any(tile.same_as(filled(stmt)) for stmt in kept):
-            reason = f"another load of {tile.name} stays with those who compute"
-        elif tile in tables:
-            reason = f"places of loads are looked up in {tile.name}"
-        elif tile in named:
-            reason = f"foreign code gets the address of {tile.name}"
-        elif not has_slabs(alloc):
-            reason = f"T.annotate_layout gives {tile.name} another order than TMA writes"
-        elif tile in reduced:
-            reason = f"a reduction reads {tile.name} from shared memory"
-        elif not _is_ring(tile, body, own):
-            reason = f"{tile.name} is used where its load does not stand before"
+        own = {stmt for stmt in loads if alloc.buffer.same_as(filled(stmt))}
+        reason = _obstacle(alloc, launch.body, own, kept, tables)
         if reason is not None:
             for stmt in own:
                 kept |= dict.fromkeys(loads.pop(stmt).parts, reason)
     return loads, kept
+
+
+def _obstacle(
+    alloc: Alloc, body: Block, own: Set[Stmt], kept: Collection[Stmt], tables: Collection[Var]
+) -> str | None:
+    """Why a tile that loads of its ``own`` fill is no ring; None where it is one. ``kept``: loads that stay
+    with those who compute; ``tables``: tiles with places of loads."""
+    tile = alloc.buffer
+    if any(tile.same_as(filled(stmt)) for stmt in kept):
+        return f"another load of {tile.name} stays with those who compute"
+    if tile in tables:
+        return f"places of loads are looked up in {tile.name}"
+    if tile in addressed_in(body):
+        return f"foreign code gets the address of {tile.name}"
+    if not has_slabs(alloc):
+        return f"T.annotate_layout gives {tile.name} another order than TMA writes"
+    if any(isinstance(stmt, Reduce) and tile.same_as(stmt.src.buffer) for stmt in walk(body)):
+        return f"a reduction reads {tile.name} from shared memory"
+    if not _is_ring(tile, body, own):
+        return f"{tile.name} is used where its load does not stand before"
+    return None
 
 
 def has_slabs(alloc: Alloc) -> bool:

@@ -132,7 +132,5 @@ def _add(stmt: SumParts, ctx: MatmulContext) -> None:
                 at = _slot(stmt, ctx, i32(block), row, register)
                 ptx(f"ld.shared.v4.{_kind(sums)}", *[parts[4 * block + i] for i in range(4)], at)
             for i in range(4):
-                total = parts[i]
-                for block in range(1, stmt.parts):
-                    total = total + parts[4 * block + i]
+                total = sum((parts[4 * block + i] for block in range(1, stmt.parts)), parts[i])
                 put(sums, total, row * held + register + i)

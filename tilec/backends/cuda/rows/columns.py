@@ -95,9 +95,7 @@ class RowColumns:
 
     def _places(self) -> Iterator[tuple[Axis, Axis]]:
         """The axes of tensors along which variables of loops count elements, and these variables."""
-        for element in self.elements:
-            if on_chip(element.buffer):
-                continue
+        for element in (element for element in self.elements if not on_chip(element.buffer)):
             for number, index in enumerate(element.at):
                 used = [var for var in element.vars if any(var.same_as(node) for node in walk(index))]
                 linear = linear_in(index, used)
@@ -221,12 +219,13 @@ class RowColumns:
         for buffer, indices, written in _elements(stmt):
             at = tuple(inlined(index, self.names) for index in indices)
             self.elements.append(Element(stmt, buffer, at, around, written))
-            if on_chip(buffer):
-                for number, index in enumerate(at):
-                    # a known column that is read is told to all blocks
-                    told = int_value(index) is not None and not written and not self._moving
-                    if not told:
-                        self._index(self._axis(buffer, number), index, around, stmt)
+            if not on_chip(buffer):
+                continue
+            for number, index in enumerate(at):
+                # a known column that is read is told to all blocks
+                told = int_value(index) is not None and not written and not self._moving
+                if not told:
+                    self._index(self._axis(buffer, number), index, around, stmt)
 
     def _index(self, axis: Axis, index: Expr, around: Sequence[Var], stmt: Stmt) -> None:
         """An axis goes along with the loop whose variable its index is, and with no other one."""
