@@ -13,7 +13,7 @@ from tilec.emulate.instructions.atomics import UPDATES
 from tilec.emulate.instructions.mbarriers import at, find, lanes, of_lane
 from tilec.emulate.instructions.registry import instruction, unknown
 from tilec.emulate.instructions.tensor_maps import CHUNK, TensorMap
-from tilec.emulate.instructions.tma import boxes_out, run_offsets, stores
+from tilec.emulate.instructions.tma import boxes_out, run_offsets, runs_out
 from tilec.emulate.memory import At, Memory
 from tilec.emulate.races import Access
 
@@ -50,14 +50,8 @@ def reduce_run(
     name, kind = _operation(parts), _TYPES.get(parts[-1])
     if "bulk_group" not in parts or kind is None:
         raise unknown(parts)
-    for lane, warp in lanes(g, m):
-        own = stores(g, lane)
-        own.is_open = True
-        memory, start = at(g, of_lane(source, lane))
-        chunks = run_offsets(start, int(of_lane(size, lane)))
-        warps = np.full(len(chunks), warp, np.int32)
-        read = g.access(warps, agent=own.reader, moment=own.groups + 1, is_async_proxy=True)
-        values = memory.read(chunks, CHUNK, read).reshape(-1).view(kind)
+    for lane, warp, own, chunks in runs_out(g, m, source, size):
+        values = chunks.reshape(-1).view(kind)
         place = of_lane(to, lane)
         run_offsets(int(place.offset), values.nbytes)  # both ends are multiples of 16 bytes
         offsets = int(place.offset) + np.arange(len(values)) * values.itemsize

@@ -233,9 +233,9 @@ def store_box(g: Group, m: Any, parts: tuple[str, ...], tensor: TensorMap, *oper
         tensor.memory.write(offsets, values, write)
 
 
-@instruction("cp.async.bulk.global.shared::cta")
-def store_run(g: Group, m: Any, parts: tuple[str, ...], to: At, source: Any, size: Any, *policy: Any) -> None:
-    """A run of bytes out of shared memory."""
+def runs_out(g: Group, m: Any, source: Any, size: Any) -> Iterator[tuple[int, int, Stores, np.ndarray]]:
+    """The run of bytes that each thread takes out of shared memory: the thread's lane and warp, its stores,
+    and the bytes (chunks, bytes of one)."""
     for lane, warp in lanes(g, m):
         own = stores(g, lane)
         own.is_open = True
@@ -243,9 +243,15 @@ def store_run(g: Group, m: Any, parts: tuple[str, ...], to: At, source: Any, siz
         offsets = run_offsets(start, int(of_lane(size, lane)))
         warps = np.full(len(offsets), warp, np.int32)
         read = g.access(warps, agent=own.reader, moment=own.groups + 1, is_async_proxy=True)
-        values = memory.read(offsets, CHUNK, read)
+        yield lane, warp, own, memory.read(offsets, CHUNK, read)
+
+
+@instruction("cp.async.bulk.global.shared::cta")
+def store_run(g: Group, m: Any, parts: tuple[str, ...], to: At, source: Any, size: Any, *policy: Any) -> None:
+    """A run of bytes out of shared memory."""
+    for lane, warp, own, values in runs_out(g, m, source, size):
         place = of_lane(to, lane)
-        write = g.access(warps, agent=own.writer, moment=own.groups + 1)
+        write = g.access(np.full(len(values), warp, np.int32), agent=own.writer, moment=own.groups + 1)
         place.memory.write(run_offsets(int(place.offset), len(values) * CHUNK), values, write)
 
 

@@ -1,7 +1,7 @@
 """TIR of `PackWords`: neighbours along K become the elements of one word of 32 or 64 bits.
 
 Where the source has columns side by side, ``group`` of its rows are interleaved. Where it has K side by side,
-its words are already there and change places in square blocks, as in `emit_transpose`.
+its words are already there and change places in square blocks, as in `transpose_panels`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from tvm import tirx
 
+from tilec.backends.cpu.emit.panels import store_to_panels
 from tilec.backends.cpu.emit.squares import named, transposed
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.nodes import PackWords, element
@@ -121,11 +122,7 @@ class _Words:
         return value if dtype_of(value) == kind else tirx.reinterpret(kind, value)
 
     def _write(self, k: Expr, col: Expr, words: Expr) -> tirx.Stmt:
-        storage = self.ctx.storage(self.stmt.dst.buffer)
-        width = index(static(self.stmt.dst.extent[-1]))
-        place = storage.offset([tirx.truncdiv(col, width), k, tirx.truncmod(col, width)])
-        value = add_offset(self.form, words)
-        return tirx.BufferStore(storage.data, value, [span(place, words.ty.dtype.lanes)])
+        return store_to_panels(self.stmt.dst, k, col, add_offset(self.form, words), self.ctx)
 
 
 def _nest(outer: int | Expr, inner: int | Expr, body: Callable[[Expr, Expr], tirx.Stmt]) -> tirx.Stmt | None:

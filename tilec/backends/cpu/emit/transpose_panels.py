@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cpu.emit.panels import store_to_panels
 from tilec.backends.cpu.emit.squares import named, transposed
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.nodes import TransposePanels, element
-from tilec.backends.cpu.products.tir import index, loop, sequence, span
+from tilec.backends.cpu.products.tir import loop, sequence, span
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import convert
 
@@ -42,7 +43,10 @@ class _Blocks:
         parts: list[tirx.Stmt] = []
         rows = [named(self._row(k, col + number), parts) for number in range(self.stmt.lanes)]
         columns = transposed(rows, parts)
-        parts += [self._write(k + number, col, row) for number, row in enumerate(columns)]
+        parts += [
+            store_to_panels(self.stmt.dst, k + number, col, row, self.ctx)
+            for number, row in enumerate(columns)
+        ]
         return sequence(*parts)
 
     def _row(self, k: Expr, col: Expr) -> Expr:
@@ -52,9 +56,3 @@ class _Blocks:
         place = storage.offset([self.ctx.value(part) for part in element(self.stmt.src, k, col)])
         value = self.ctx.decode(tirx.BufferLoad(storage.data, [span(place, self.stmt.lanes)]), storage.dtype)
         return convert(value, str(self.stmt.dst.buffer.dtype))
-
-    def _write(self, k: Expr, col: Expr, value: Expr) -> tirx.Stmt:
-        storage = self.ctx.storage(self.stmt.dst.buffer)
-        width = index(static(self.stmt.dst.extent[-1]))
-        place = storage.offset([tirx.truncdiv(col, width), k, tirx.truncmod(col, width)])
-        return tirx.BufferStore(storage.data, value, [span(place, self.stmt.lanes)])

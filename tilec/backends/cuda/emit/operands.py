@@ -35,6 +35,14 @@ if TYPE_CHECKING:
 _Along = TypeVar("_Along")
 
 
+def element_in(region: Region, row: Expr, column: Expr, ctx: DeviceContext) -> tuple[Var, Expr]:
+    """Where an element of a region lies, whose row and column count from its start: in which memory, and its
+    number there."""
+    starts = [tirx.Cast("int32", ctx.value(start)) for start in region.start]
+    storage = ctx.storage(region.buffer)
+    return storage.data, storage.offset([*starts[:-2], starts[-2] + row, starts[-1] + column])
+
+
 def bits(pointer: Expr, size: int) -> Expr:
     """``size`` bytes at ``pointer`` as an unsigned word."""
     return moves.bits(size).call(pointer)
@@ -232,11 +240,7 @@ class SharedOperand:
     def _found(self, item: Expr, k: Expr) -> tuple[Var, Expr]:
         """Where one element of the region lies: in which memory, and its number there."""
         k = tirx.Cast("int32", k)
-        inner = self._turned(item, k)
-        starts = [tirx.Cast("int32", self.ctx.value(start)) for start in self.region.start]
-        indices = [*starts[:-2], starts[-2] + inner[0], starts[-1] + inner[1]]
-        storage = self.ctx.storage(self.region.buffer)
-        return storage.data, storage.offset(indices)
+        return element_in(self.region, *self._turned(item, k), self.ctx)
 
     def _turned(self, item: _Along, k: _Along) -> tuple[_Along, _Along]:
         """A place along M or N and one along K, as row and column of the region."""

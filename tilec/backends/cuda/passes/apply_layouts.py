@@ -160,10 +160,19 @@ class LayoutRewrite:
             for buffer in named
             if buffer in written or not is_everywhere(self.layouts[buffer])
         }
-        self.zeroed |= written & set(tiles)
-        before = [self._moved(buffer, tile, stmt) for buffer, tile in tiles.items()]
-        after = [self._moved(tile, buffer, stmt) for buffer, tile in tiles.items() if buffer in written]
+        before, after = self._there_and_back(tiles, written, stmt)
         return [*before, *with_buffers((stmt,), tiles), *after]
+
+    def _there_and_back(
+        self, tiles: Mapping[Var, Var], written: set[Var], stmt: Stmt
+    ) -> tuple[list[Stmt], list[Stmt]]:
+        """What brings fragments to shared tiles in front of a statement, but for those that it overwrites, and
+        those that it has written back behind it."""
+        kept = [buffer for buffer in tiles if not (isinstance(stmt, Parallel) and overwrites(stmt, buffer))]
+        self.zeroed |= written & set(kept)
+        before = [self._moved(buffer, tiles[buffer], stmt) for buffer in kept]
+        after = [self._moved(tile, buffer, stmt) for buffer, tile in tiles.items() if buffer in written]
+        return before, after
 
     def _group(self, stmt: Group) -> Stmt:
         """What fewer warps run, with operands of their own in shared memory."""
@@ -193,19 +202,14 @@ class LayoutRewrite:
                 staged[item.buffer] = None
         tiles = {buffer: self._shared(buffer) for buffer in staged}
         written = {item.buffer for item in accesses(loop.body) if item.is_write}
-        kept = {buffer: tile for buffer, tile in tiles.items() if not overwrites(loop, buffer)}
-        self.zeroed |= written & set(kept)
-        before = [self._moved(buffer, tile, loop) for buffer, tile in kept.items()]
-        after = [self._moved(tile, buffer, loop) for buffer, tile in tiles.items() if buffer in written]
+        before, after = self._there_and_back(tiles, written, loop)
         body = with_buffers(loop.body, tiles) if tiles else loop.body
         vector = self.widths.get(loop) or _late_width(loop)
         if tiles and not any(item.buffer.scope() == "global" for item in accesses(body)):
             vector = max(vector, _late_width(loop))
         if not self._uses_all_threads(layout):
             vector = max(vector, self.alike.get(loop, 1))
-        first = layout.digits[-1][0] if layout.digits[-1] else None
-        held = first.size if first is not None and first.space == "reg" else 1
-        vector = math.gcd(vector, held)
+        vector = math.gcd(vector, _neighbours(layout))
         fields = (loop.vars, loop_extents(loop), canonical(layout), body, vector)
         if isinstance(loop, RaggedLoop):
             return [*before, RaggedThreadLoop(*fields, loop.cut, loc=loop.loc), *after]
@@ -370,6 +374,12 @@ class LayoutRewrite:
         before = [] if clears else self._copied(Copy(gemm.c, sums, loc=gemm.loc))
         after = self._copied(Copy(sums, gemm.c, loc=gemm.loc))
         return [*before, *self._product(replace(gemm, c=sums)), *after]
+
+
+def _neighbours(layout: Layout) -> int:
+    """So many neighbours along the last axis lie in one thread."""
+    first = layout.digits[-1][0] if layout.digits[-1] else None
+    return first.size if first is not None and first.space == "reg" else 1
 
 
 def _late_width(loop: Parallel) -> int:

@@ -12,7 +12,7 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.vectors import divides
 from tilec.backends.cuda.device import moves
 from tilec.backends.cuda.device.exchange import ANEW, exchange
-from tilec.backends.cuda.emit.operands import Operand, bits, through
+from tilec.backends.cuda.emit.operands import Operand, bits, element_in, through
 from tilec.backends.cuda.emit.product import Operands, Product, Registers
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.emit.unsigned import Unsigned
@@ -272,8 +272,6 @@ class MemoryOperand(Operand):
 
     def element(self, item: Expr, k: Expr) -> Expr:
         """The address of one element of the region."""
-        inner = (k, item) if self.across else (item, k)
-        starts = [tirx.Cast("int32", self.ctx.value(start)) for start in self.region.start]
-        indices = [*starts[:-2], starts[-2] + inner[0], starts[-1] + inner[1]]
-        storage = self.ctx.storage(self.region.buffer)
-        return storage.data.ptr_to([storage.offset(indices)])
+        row, column = (k, item) if self.across else (item, k)
+        data, at = element_in(self.region, row, column, self.ctx)
+        return data.ptr_to([at])

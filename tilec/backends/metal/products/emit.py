@@ -10,7 +10,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.vectors import divides
 from tilec.backends.cuda.device import moves
-from tilec.backends.cuda.emit.operands import Operand, bits
+from tilec.backends.cuda.emit.operands import Operand, bits, element_in
 from tilec.backends.cuda.emit.product import Operands, Product, Registers
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.emit.unsigned import Unsigned
@@ -167,11 +167,8 @@ class MemoryOperand(Operand):
         along, item = (row, column) if self.deep else (column, row)
         k, item = along + int32(step * SIDE), self._item(item, tile)
         last_is_item = self.deep != self.turned
-        inner = (k, item) if last_is_item else (item, k)
-        starts = [tirx.Cast("int32", self.ctx.value(start)) for start in self.region.start]
-        indices = [*starts[:-2], starts[-2] + inner[0], starts[-1] + inner[1]]
-        storage = self.ctx.storage(self.region.buffer)
-        return storage.data.ptr_to([storage.offset(indices)])
+        data, at = element_in(self.region, *((k, item) if last_is_item else (item, k)), self.ctx)
+        return data.ptr_to([at])
 
     def _place(self) -> tuple[Expr, Expr]:
         """Row and first column of a lane in a matrix."""
