@@ -29,3 +29,8 @@ def alike(name: str, known: Iterable[str], count: int) -> list[str]:
 def counted(number: int, what: str, several: str = "") -> str:
     """``1 kernel``, ``3 kernels``; ``several``: the plural of a word that takes no s."""
     return f"{number} {what if number == 1 else several or what + 's'}"
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Names as a page has them: "`a`, `b`"."""
+    return ", ".join(f"`{name}`" for name in names)

@@ -6,7 +6,6 @@ import sys
 import textwrap
 import types
 import typing
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from tilec.manifest.model import (
     Targets,
     Tune,
 )
+from tilec.spelling import quoted
 
 _HEAD = """\
 # The manifest
@@ -116,13 +116,9 @@ def _difference(layers: tuple[str, ...], first: tuple[str, ...]) -> str:
         [name for name in one if name not in other] for one, other in ((layers, first), (first, layers))
     )
     if layers == first or len(new) + len(gone) >= len(layers):
-        return _listed(layers)
-    texts = [f"{word} {_listed(names)}" for word, names in (("with", new), ("without", gone)) if names]
+        return quoted(layers)
+    texts = [f"{word} {quoted(names)}" for word, names in (("with", new), ("without", gone)) if names]
     return f"as {next(iter(KINDS))}, {'; '.join(texts)}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 def _row(key: str, field: FieldInfo) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from tilec.package.binds import hidden_dims
 from tilec.package.escape import line
@@ -11,6 +11,7 @@ from tilec.package.hub_names import by_name, function_name, hub_name, hub_versio
 from tilec.package.model import KernelRecord, PackageSpec, ParamRecord
 from tilec.package.templates import render
 from tilec.package.torch_layers import Layer, layers_of
+from tilec.spelling import quoted
 
 
 def card(specs: Sequence[PackageSpec], build_id: str) -> str:
@@ -41,16 +42,12 @@ def _function_row(kernel: KernelRecord) -> str:
     outputs = [_param(each) for each in kernel.params if each.output]
     inputs += [f"{name} (keyword)" for name in hidden_dims(kernel)]
     what = line(kernel.doc).replace("|", "\\|")
-    return f"| `{function_name(kernel)}` | {_code(inputs)} | {_code(outputs)} | {what} |"
+    return f"| `{function_name(kernel)}` | {quoted(inputs)} | {quoted(outputs)} | {what} |"
 
 
 def _param(param: ParamRecord) -> str:
     shape = f"[{', '.join(param.extents)}]" if param.is_tensor else ""
     return f"{param.name} {param.dtype}{shape}"
-
-
-def _code(texts: Iterable[str]) -> str:
-    return ", ".join(f"`{text}`" for text in texts)
 
 
 def _layers_part(found: Sequence[Layer]) -> str:
@@ -61,5 +58,5 @@ def _layers_part(found: Sequence[Layer]) -> str:
 
 
 def _layer_row(layer: Layer) -> str:
-    members = _code(f"self.{name}" for name in layer.members.values())
-    return f"| `{layer.name}` | {_code(layer.forward)} | {members} |"
+    members = quoted(f"self.{name}" for name in layer.members.values())
+    return f"| `{layer.name}` | {quoted(layer.forward)} | {members} |"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tvm import tirx
 from tvm.ir import Var
 
 from tilec.ir.exprs import inlined, int_value, loads, operands, same, same_all, uses
@@ -41,6 +42,11 @@ def own_accesses(stmt: Stmt) -> list[Access]:
     if isinstance(stmt, (Store, Atomic)):
         found.append(Access(stmt.buffer, stmt.indices, True))
     return found
+
+
+def element_of(stmt: Store | Atomic) -> Expr:
+    """What the element holds that a statement writes."""
+    return tirx.BufferLoad(stmt.buffer, list(stmt.indices))
 
 
 def values_of(stmts: Iterable[Stmt]) -> dict[Var, Expr]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm import tirx
-
 from tilec.ir.extremes import extreme
 from tilec.ir.nodes import Atomic, Store
+from tilec.lowering.analysis.accesses import element_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -18,7 +17,7 @@ UPDATES = ("add", "max", "min", "or")
 
 def stored(stmt: Atomic) -> Store:
     """An update as the store of what it leaves."""
-    return Store(stmt.buffer, stmt.indices, combined(stmt.kind, _held(stmt), stmt.value), loc=stmt.loc)
+    return Store(stmt.buffer, stmt.indices, combined(stmt.kind, element_of(stmt), stmt.value), loc=stmt.loc)
 
 
 def combined(kind: str, old: Expr, value: Expr) -> Expr:
@@ -26,7 +25,3 @@ def combined(kind: str, old: Expr, value: Expr) -> Expr:
     if kind == "add":
         return old + value
     return old | value if kind == "or" else extreme(kind, old, value, False)
-
-
-def _held(stmt: Atomic) -> Expr:
-    return tirx.BufferLoad(stmt.buffer, list(stmt.indices))

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.exprs import uses
-from tilec.ir.nodes import Alloc, Block, Parallel, Stmt, Store
+from tilec.ir.nodes import Alloc, Block, Parallel, Stmt
 from tilec.ir.serial import serial_nest
+from tilec.lowering.analysis.accesses import element_of
 from tilec.lowering.analysis.accumulations import Accumulation, find_accumulations
 from tilec.lowering.passes.base import BlockPass, replaced
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Var
 
 
 class CarryColumns(BlockPass):
@@ -58,9 +59,9 @@ def _turned(loop: Parallel, summed: list[int], found: list[Accumulation]) -> Par
         element = (tirx.const(0, "int32"),)
         before.append(Alloc(carried, item.identity(), loc=item.store.loc))
         inside = replace(item.store, buffer=carried, indices=element)
-        update = replace(inside, value=item.combined(_load(inside), item.term))
+        update = replace(inside, value=item.combined(element_of(inside), item.term))
         body = replaced(body, {item.store: (update,)})
-        after.append(replace(item.store, value=item.combined(_load(item.store), _load(inside))))
+        after.append(replace(item.store, value=item.combined(element_of(item.store), element_of(inside))))
     extents = [loop.extents[axis] for axis in summed]
     body = serial_nest([loop.vars[axis] for axis in summed], extents, body, loop.loc)
     kept = [axis for axis in range(len(loop.vars)) if axis not in summed]
@@ -70,7 +71,3 @@ def _turned(loop: Parallel, summed: list[int], found: list[Accumulation]) -> Par
         extents=tuple(loop.extents[axis] for axis in kept),
         body=(*before, *body, *after),
     )
-
-
-def _load(store: Store) -> Expr:
-    return tirx.BufferLoad(store.buffer, list(store.indices))

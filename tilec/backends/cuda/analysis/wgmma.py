@@ -24,7 +24,7 @@ from tilec.backends.cuda.nodes import WarpGemm, WarpgroupProduct, WarpTile
 from tilec.ir.exprs import int_value
 from tilec.ir.layout import Digit, Layout, Swizzle
 from tilec.ir.nodes import Alloc, Gemm, walk
-from tilec.ir.nodes.barriers import WARPGROUP, Group
+from tilec.ir.nodes.barriers import WARP, WARPGROUP, Group
 from tilec.ir.traits import buffers, written
 from tilec.lowering.analysis.uses import addressed_in
 from tilec.lowering.emission.storage import element_bytes
@@ -95,6 +95,10 @@ class Chooser:
     def takes(self, stmt: Stmt, warps: int) -> TypeGuard[Gemm]:
         """Whether wgmma carries out a statement."""
         return isinstance(stmt, Gemm) and not isinstance(self.product(stmt, warps), str)
+
+    def takes_in(self, stmt: Stmt, group: Group) -> TypeGuard[Gemm]:
+        """As `takes`, for the warps of a group."""
+        return self.takes(stmt, group.count // WARP)
 
     def turned(self, gemm: Gemm, scopes: tuple[str, ...] = (SHARED, HELD)) -> tuple[list[Stmt], Gemm]:
         """As `tilec.backends.cuda.analysis.turn_operands.turned`: lanes read the first operand of products

@@ -35,7 +35,7 @@ from tilec.ir.nodes import (
     Stmt,
     walk,
 )
-from tilec.ir.nodes.barriers import WARP, Group
+from tilec.ir.nodes.barriers import Group
 from tilec.ir.traits import written
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import count_uses, touches
@@ -100,7 +100,7 @@ def made_in(loop: For, group: Group, launch: Launch, chooser: Chooser) -> list[V
     """The tiles that a loop fills in each trip for its products, and that nothing else uses."""
     if loop.kind != "serial" or int_value(loop.step) != 1:
         return []
-    return made_for([stmt for stmt in loop.body if chooser.takes(stmt, group.count // WARP)], loop, launch)
+    return made_for([stmt for stmt in loop.body if chooser.takes_in(stmt, group)], loop, launch)
 
 
 def made_for(products: Iterable[Gemm], loop: For | Pipelined, launch: Launch) -> list[Var]:

@@ -13,14 +13,14 @@ pass, and run together behind it:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.wgmma import Chooser
 from tilec.backends.cuda.general.conflicts import Filled, Touched, filled_tiles, is_known, touched
 from tilec.backends.cuda.general.registers import fits_registers, holds_live
 from tilec.backends.cuda.nodes import BoxLoad, GiveBack
 from tilec.ir.nodes import Alloc, Assume, Bind, Block, Gemm, Launch, Stmt, Store, children, walk
-from tilec.ir.nodes.barriers import WARP, Group, WaitPhase
+from tilec.ir.nodes.barriers import Group, WaitPhase
 from tilec.ir.traits import buffers, mentioned, written
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
@@ -64,27 +64,24 @@ class _Mover:
     def block(self, block: Block) -> Block:
         """A block with its products moved up, and operands in registers in front of products."""
         for stmt in block:
-            if self._is_wide(stmt):
-                first = max(
-                    (i + 1 for i in range(block.index(stmt)) if self._is_wide(block[i])), default=None
-                )
+            if self.chooser.takes_in(stmt, self.group):
+                before = range(block.index(stmt))
+                wide = (i + 1 for i in before if self.chooser.takes_in(block[i], self.group))
+                first = max(wide, default=None)
                 block = block if first is None else self._moved(block, first, block.index(stmt))
-        held = {stmt.a.buffer for stmt in block if self._is_wide(stmt)}
+        held = {stmt.a.buffer for stmt in block if self.chooser.takes_in(stmt, self.group)}
         held = {tile for tile in held if tile.scope() == "local.fragment"}
         for stmt in block:
             if any(held & set(written(inner)) for inner in walk((stmt,))):
                 block = self._moved(block, self._first_to_pass(block, block.index(stmt)), block.index(stmt))
         return block
 
-    def _is_wide(self, stmt: Stmt) -> TypeGuard[Gemm]:
-        return self.chooser.takes(stmt, self.group.count // WARP)
-
     def _first_to_pass(self, block: Block, place: int) -> int:
         """The first of the products in front of a statement that nothing but waits stands between, and whose
         sums nobody else reads."""
         first = place
         for start in range(place - 1, -1, -1):
-            if self._is_wide(block[start]) and self._adds_up(block, block[start]):
+            if self.chooser.takes_in(block[start], self.group) and self._adds_up(block, block[start]):
                 first = start
             elif not _is_wait(block[start]) and not isinstance(block[start], GiveBack):
                 break

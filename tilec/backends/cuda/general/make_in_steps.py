@@ -41,7 +41,7 @@ from tilec.ir.nodes import (
     Store,
     walk,
 )
-from tilec.ir.nodes.barriers import WARP, Group, WaitPhase
+from tilec.ir.nodes.barriers import Group, WaitPhase
 from tilec.ir.traits import buffers, expressions, written
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import sets_variable, uses_itself
@@ -201,7 +201,7 @@ def _trip(loop: For, group: Group, launch: Launch, chooser: Chooser) -> _Trip | 
     if len(products) != 1 or products[0] not in loop.body:
         return None
     (product,) = products
-    if not chooser.takes(product, group.count // WARP) or not _is_operand(product):
+    if not chooser.takes_in(product, group) or not _is_operand(product):
         return None
     place = loop.body.index(product)
     ahead: list[Stmt] = []

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 from tvm.ir import Var
@@ -49,7 +49,7 @@ from tilec.ir.nodes import (
     children,
     walk,
 )
-from tilec.ir.nodes.barriers import WARP, Group, WaitPhase
+from tilec.ir.nodes.barriers import Group, WaitPhase
 from tilec.ir.traits import buffers, mentioned
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import changed_in, sets_variable, touches
@@ -117,7 +117,7 @@ class _Consumers:
         """The parts of a loop's trip; None where it has none that may wait, or nothing to run beside them."""
         body = tuple(stmt for stmt in loop.body if not isinstance(stmt, Alloc))
         allocs = tuple(stmt for stmt in loop.body if isinstance(stmt, Alloc))
-        wide = [place for place, stmt in enumerate(body) if self._is_wide(stmt)]
+        wide = [place for place, stmt in enumerate(body) if self.chooser.takes_in(stmt, self.group)]
         trips = int_value(sym.Analyzer().simplify(loop.stop - loop.start))
         if loop.kind != "serial" or int_value(loop.step) != 1 or trips in (0, 1) or len(wide) < 2:
             return None
@@ -130,7 +130,7 @@ class _Consumers:
         meets = [self._touched((stmt,)).buffers().without(free).conflicts(first) for stmt in others]
         cut = max((place + 1 for place, meet in enumerate(meets) if meet), default=0)
         rest = others[cut:]
-        late = [stmt for stmt in rest if self._is_wide(stmt)]
+        late = [stmt for stmt in rest if self.chooser.takes_in(stmt, self.group)]
         if not late or not _computes(others[:cut], head[-1]) or not fits_registers(loop.body, self.group):
             return None
         if any(isinstance(inner, (GiveBack, WaitPhase)) for stmt in rest for part in children(stmt)
@@ -146,7 +146,7 @@ class _Consumers:
         assert isinstance(first, Gemm)
         end = place + 1
         for position, stmt in enumerate(body[end:], end):
-            if self._is_wide(stmt) and stmt.c.buffer.same_as(first.c.buffer):
+            if self.chooser.takes_in(stmt, self.group) and stmt.c.buffer.same_as(first.c.buffer):
                 end = position + 1
             elif not isinstance(stmt, (Assume, Bind, WaitPhase)) and not sets_variable(stmt):
                 break
@@ -154,9 +154,6 @@ class _Consumers:
 
     def _touched(self, block: Block) -> Touched:
         return touched(block, self.launch)
-
-    def _is_wide(self, stmt: Stmt) -> TypeGuard[Gemm]:
-        return self.chooser.takes(stmt, self.group.count // WARP)
 
     def _in_order(self, block: Block, late: Sequence[Stmt]) -> Block:
         """``block`` with the statements first that need nothing of products under way."""

@@ -15,6 +15,7 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.gathers import only_store
 from tilec.ir.exprs import int_value, loads, same_all, substitute
 from tilec.ir.nodes import Block, If, Launch, Parallel, Pipelined, Stmt, Store
+from tilec.lowering.analysis.accesses import element_of
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
@@ -75,8 +76,7 @@ def _is_plain(stmt: Stmt) -> bool:
 
 def _kept(loop: Parallel) -> Expr:
     """What an element holds."""
-    store = only_store(loop)
-    return tirx.BufferLoad(store.buffer, list(store.indices))
+    return element_of(only_store(loop))
 
 
 def _over(loop: Parallel, other: Parallel) -> Expr | None:

@@ -24,6 +24,7 @@ from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import conjuncts, dtype_of, int_value, linear_in, same, substitute, transform, uses, walk
 from tilec.ir.nodes import Bind, Block, Copy, Gemm, If, Kernel, Launch, Parallel, Region, Stmt, Store
 from tilec.ir.nodes import walk as walk_statements
+from tilec.lowering.analysis.accesses import element_of
 from tilec.lowering.analysis.conditions import gap
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import written_in
@@ -117,7 +118,7 @@ class _Rewrite(ScopedRewrite):
         cond, store = _conditional(stmt)
         if not isinstance(store, Store):
             return stmt
-        place = self._in_matrix(tirx.BufferLoad(store.buffer, list(store.indices)), cond, loop_vars)
+        place = self._in_matrix(element_of(store), cond, loop_vars)
         return stmt if place is None else replace(store, buffer=place.source, indices=tuple(place.indices))
 
     def _in_matrix(self, load: TensorLoad, cond: Expr | None, loop_vars: Sequence[Var]) -> TensorLoad | None:
