@@ -206,12 +206,7 @@ def _expand_entry(
 ) -> Iterator[KernelPlan]:
     """One `[[kernel]]`: a plan per combination of its ``for`` values."""
     entry = manifest.kernel[at]
-    base = document.folder
-    _check_files(document, entry, at, base)
-    check_coverage(document, entry, at)
-    check_dim_names(document, entry, at)
-    check_points(document, entry, at)
-    check_model_dims(document, entry, at)
+    _check_entry(document, entry, at)
     targets = resolve_targets(entry.targets, declared, document.place("kernel", at, "targets"))
     if not targets:  # a kernel of other hosts, or of another manifest's targets: `_left_out`
         return
@@ -225,7 +220,7 @@ def _expand_entry(
             entry,
             name,
             args,
-            base,
+            document.folder,
             [rule for rule in rules if rule.is_for(values)],
             tuned,
             document.place("kernel", at),
@@ -235,6 +230,15 @@ def _expand_entry(
         backward = backward_of(document, entry, at, values)
         place = document.place("kernel", at, "name")
         yield KernelPlan(name, entry, args, configs.variants(guards), place, backward)
+
+
+def _check_entry(document: Document, entry: Kernel, at: int) -> None:
+    """What can be said of one `[[kernel]]` without the targets. Raises ManifestError."""
+    _check_files(document, entry, at, document.folder)
+    check_coverage(document, entry, at)
+    check_dim_names(document, entry, at)
+    check_points(document, entry, at)
+    check_model_dims(document, entry, at)
 
 
 def _key_places(document: Document, entry: Kernel, at: int, values: Mapping[str, Any]) -> dict[str, Place]:

@@ -76,16 +76,26 @@ def _compiled(text: bytes, file: str) -> CodeType:
 
 @contextmanager
 def _importing(base: Path, where: str) -> Iterator[None]:
-    """The manifest's folder and those of the file on the path, a clean argv, and import failures as source
-    errors. What is imported leaves no bytecode, whose age would be told in whole seconds: a quick edit would
-    be missed."""
+    """The manifest's folder and those of the file on the path, and a clean argv. What is imported leaves no
+    bytecode, whose age would be told in whole seconds: a quick edit would be missed."""
     path, argv, writes_none = list(sys.path), sys.argv, sys.dont_write_bytecode
     sys.path[:0] = dict.fromkeys(str(each) for each in (base.resolve(), *_folders(base / where)))
     sys.argv = [where]
     sys.dont_write_bytecode = True
     try:
-        with sessions.importing():
+        with _failures_of(where), sessions.importing():
             yield
+    finally:
+        sys.path[:] = path
+        sys.argv = argv
+        sys.dont_write_bytecode = writes_none
+
+
+@contextmanager
+def _failures_of(where: str) -> Iterator[None]:
+    """Failures of an import as source errors."""
+    try:
+        yield
     except TilecError as error:
         error.place = error.place or place_of_traceback(error.__traceback__)
         raise
@@ -108,10 +118,6 @@ def _importing(base: Path, where: str) -> Iterator[None]:
             why="module-level code runs when a build imports the file",
             remedy=_remedy(error, where),
         ) from error
-    finally:
-        sys.path[:] = path
-        sys.argv = argv
-        sys.dont_write_bytecode = writes_none
 
 
 def _remedy(error: BaseException, where: str) -> str:
