@@ -26,6 +26,11 @@ class Access:
     indices: tuple[Expr, ...]
     is_write: bool
 
+    def matches(self, other: Access) -> bool:
+        """Whether another access does the same with the same element."""
+        alike = self.buffer.same_as(other.buffer) and self.is_write == other.is_write
+        return alike and same_all(self.indices, other.indices)
+
 
 def accesses(block: Block) -> list[Access]:
     """All elements that a block of plain statements (Store, Atomic, Bind, If, loops) names, in program

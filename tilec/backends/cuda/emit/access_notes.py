@@ -12,7 +12,7 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.analysis.vectors import HELD_BY_TWO, WIDEST, begins_anywhere, vector_width
 from tilec.backends.cuda.nodes import EndThreadLoop, ThreadLoop, ThreadVector
-from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, same_all, uses
+from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, uses
 from tilec.ir.nodes import Atomic, Bind, Block, Launch, Stmt, Store, children
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.accesses import (
@@ -40,11 +40,6 @@ class Moved:
 
     access: Access
     width: int
-
-    def covers(self, item: Access) -> bool:
-        """Whether ``item`` is one of its elements."""
-        same_kind = self.access.buffer.same_as(item.buffer) and self.access.is_write == item.is_write
-        return same_kind and same_all(self.access.indices, item.indices)
 
 
 def take_road(stmt: ThreadLoop, moved: Collection[Moved], ctx: DeviceContext) -> None:
@@ -99,7 +94,7 @@ def _element_by_element(
         if not item.buffer.scope().startswith(_MEMORY) or not item.indices:
             continue
         varies = any(uses(ctx.facts.inline(index), (stmt.vars[-1],)) for index in item.indices)
-        if stmt.extents[-1] == 1 or not varies or any(each.covers(item) for each in moved):
+        if stmt.extents[-1] == 1 or not varies or any(each.access.matches(item) for each in moved):
             continue
         yield item, _why_scalar(item, stmt, ctx)
 

@@ -19,7 +19,7 @@ from tilec.backends.cuda.analysis.own_loops import OwnLoops
 from tilec.backends.cuda.analysis.vectors import Comb, agree, combs, divides, span, vector_width, widest
 from tilec.backends.cuda.nodes import ThreadVector
 from tilec.ir.analysis.scalar_code import is_scalar_code
-from tilec.ir.exprs import cast_to, dtype_of, inlined, int_value, loads, same_all, substitute, transform, uses
+from tilec.ir.exprs import cast_to, dtype_of, inlined, int_value, loads, substitute, transform, uses
 from tilec.ir.nodes import Alloc, Bind, Block, For, If, Kernel, Stmt, Store, walk
 from tilec.ir.traits import defined
 from tilec.lowering.analysis.accesses import Access, accesses, updated_in_place, values_of
@@ -52,11 +52,6 @@ class _Run:
 
     item: Access
     registers: Var
-
-    def names(self, item: Access) -> bool:
-        """Whether it is what another access names."""
-        same = self.item.buffer.same_as(item.buffer) and self.item.is_write == item.is_write
-        return same and same_all(self.item.indices, item.indices)
 
 
 class _Form(NamedTuple):
@@ -166,7 +161,7 @@ class _Chunk:
     def _runs(self, items: Sequence[Access]) -> list[_Run]:
         found: list[_Run] = []
         for item in items:
-            if not any(run.names(item) for run in found):
+            if not any(run.item.matches(item) for run in found):
                 name = f"{item.buffer.name}_run"
                 shape, dtype = (self.count,), str(item.buffer.dtype)
                 found.append(_Run(item, tirx.decl_buffer(shape, dtype, name, scope="local")))
@@ -258,7 +253,7 @@ def _waiting(stmt: Stmt, runs: Sequence[_Run], trip: Var, values: Mapping[Var, E
 
     def registers(buffer: Var, indices: Sequence[Expr], is_write: bool) -> Var | None:
         item = Access(buffer, tuple(inlined(index, values) for index in indices), is_write)
-        return next((run.registers for run in runs if run.names(item)), None)
+        return next((run.registers for run in runs if run.item.matches(item)), None)
 
     def read(node: Expr) -> Expr | None:
         found = registers(node.source, node.indices, False) if isinstance(node, TensorLoad) else None
