@@ -166,8 +166,8 @@ class LayoutRewrite:
     def _there_and_back(
         self, tiles: Mapping[Var, Var], written: set[Var], stmt: Stmt
     ) -> tuple[list[Stmt], list[Stmt]]:
-        """What brings fragments to shared tiles in front of a statement, but for those that it overwrites, and
-        those that it has written back behind it."""
+        """What brings fragments to shared tiles in front of a statement, without those that it overwrites,
+        and those that it has written back behind it."""
         kept = [buffer for buffer in tiles if not (isinstance(stmt, Parallel) and overwrites(stmt, buffer))]
         self.zeroed |= written & set(kept)
         before = [self._moved(buffer, tiles[buffer], stmt) for buffer in kept]
