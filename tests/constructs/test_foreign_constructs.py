@@ -79,6 +79,74 @@ def test_functions_of_cuda_and_of_the_language_are_known_by_name():
     agree(main, a, expected=np.stack([np.exp(a), np.exp2(a)]))
 
 
+#: Functions that reach beyond the element whose address they get.
+WINDOWS = """
+__device__ float three(const float* x) { return x[0] + x[1] + x[2]; }
+__device__ void both(float* to, float x) { to[0] = x; to[1] = -x; }
+__device__ int chosen(const int* from, int at) { return from[at]; }
+"""
+
+
+def test_functions_read_what_other_threads_wrote_behind_an_address():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), n: T.int32, C: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            T.import_source(WINDOWS)
+            s, acc = T.alloc_shared((66,), "float32"), T.alloc_fragment((64,), "float32")
+            T.clear(s)
+            T.clear(acc)
+            for k in T.serial(n):
+                for j in T.Parallel(64):
+                    s[j] = A[j] + k
+                for j in T.Parallel(64):
+                    acc[j] += T.call_pure_extern("float32", "three", T.access_ptr(s[j], "r", 3))
+            T.copy(acc, C)
+
+    a = np.arange(64, dtype=np.float32) % 7
+    padded = np.pad(np.stack([a, a + 1]), ((0, 0), (0, 2)))
+    agree(main, a, 2, expected=sum(padded[:, i : i + 64] for i in range(3)).sum(0), interpreted=False)
+
+
+def test_functions_write_what_other_threads_read_behind_an_address():
+    @T.prim_func
+    def main(A: T.Tensor((40,), "float32"), C: T.Tensor((2, 80), "float32")):
+        with T.Kernel(1, threads=64):
+            T.import_source(WINDOWS)
+            s = T.alloc_shared((81,), "float32")
+            T.clear(s)
+            for i in T.Parallel(40):
+                T.call_extern("void", "both", T.access_ptr(s[2 * i], "w", 2), A[i])
+            for j in T.Parallel(80):
+                C[0, j] = s[79 - j]
+                C[1, j] = T.call_pure_extern("float32", "three", T.address_of(s[j // 3 * 3]))
+
+    a = np.arange(40, dtype=np.float32) % 9
+    s = np.stack([a, -a], 1).ravel()
+    threes = np.repeat(np.append(s, 0).reshape(27, 3).sum(1), 3)
+    agree(main, a, expected=np.stack([s[::-1], threes[:80]]), interpreted=False)
+
+
+def test_whole_numbers_of_functions_choose_elements_and_count_loops():
+    @T.prim_func
+    def main(P: T.Tensor((12,), "int32"), X: T.Tensor((5, 16), "float32"), C: T.Tensor((12, 16), "float32")):
+        with T.Kernel(3, threads=32) as b:
+            T.import_source(WINDOWS)
+            trips = T.call_pure_extern("int32", "chosen", T.address_of(P[0]), b)
+            f = T.alloc_fragment((4, 16), "float32")
+            for i, j in T.Parallel(4, 16):
+                row = T.call_extern("int32", "chosen", T.address_of(P[b * 4]), i)
+                f[i, j] = X[row, j]
+            for _ in T.serial(trips):
+                for i, j in T.Parallel(4, 16):
+                    f[i, j] += 1
+            T.copy(f, C[b * 4, 0])
+
+    p = np.array([3, 0, 2, -1, 4, 5, 1, 1, 0, 2, 9, 4], np.int32)
+    x = np.arange(80, dtype=np.float32).reshape(5, 16)
+    found = np.where(((p >= 0) & (p < 5))[:, None], x[p % 5], 0) + np.repeat([3, 0, 2], 4)[:, None]
+    agree(main, p, x, expected=[p, found], interpreted=False)
+
+
 def _calling(body, source=None):
     @T.prim_func
     def main(A: T.Tensor((32,), "float32"), C: T.Tensor((32,), "float32")):

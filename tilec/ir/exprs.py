@@ -48,11 +48,11 @@ _NAMES: dict[int, tuple[Any, str]] = {}
 
 
 def dtype_of(expr: Expr) -> str:
-    """The dtype of an expression as TVM names it, lanes included."""
+    """The dtype of an expression as TVM names it, lanes included; "handle" of pointers and texts."""
     ty = expr.ty
     known = _NAMES.get(ty.__chandle__())
     if known is None:
-        known = _NAMES[ty.__chandle__()] = (ty, str(ty.dtype))
+        known = _NAMES[ty.__chandle__()] = (ty, str(getattr(ty, "dtype", "handle")))
     return known[1]
 
 

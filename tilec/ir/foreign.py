@@ -28,15 +28,14 @@ def is_foreign(expr: Expr) -> bool:
     return isinstance(expr, Call) and getattr(expr.op, "name", "") == "tirx.call_extern"
 
 
+def is_address(expr: Expr) -> bool:
+    """Whether an expression is the address of an element."""
+    return type(expr) is Call and expr.op.name == "tirx.call_pure_extern" and expr.args[0].value == ADDRESS
+
+
 def addressed(expr: Expr) -> Iterator[Var]:
     """The buffers of whose elements an expression takes the address."""
-    for node in walk(expr):
-        if (
-            isinstance(node, Call)
-            and node.op.name == "tirx.call_pure_extern"
-            and node.args[0].value == ADDRESS
-        ):
-            yield node.args[1].source
+    return (node.args[1].source for node in walk(expr) if is_address(node))
 
 
 def parts(call: Any) -> tuple[str, str, list[Expr], str]:

@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from tilec.ir.exprs import COMPARE, int_value, operands, over, rebuild, scalar_dtype, transform, walk
+from tilec.ir.foreign import is_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -185,7 +186,7 @@ def has_data(expr: Expr, analyzer: Analyzer, counts: Counts | None) -> bool:
 
 
 def _leaves(expr: Expr) -> Iterator[Expr]:
-    """The variables, the elements and the floats that an integer is computed from."""
+    """The variables, the elements, the floats and the results of foreign functions that make an integer."""
     left = [expr]
     while left:
         node = left.pop()
@@ -196,7 +197,7 @@ def _leaves(expr: Expr) -> Iterator[Expr]:
 
 
 def _is_leaf(node: Expr) -> bool:
-    return type(node) in (TensorLoad, Var) or "float" in scalar_dtype(node)
+    return type(node) in (TensorLoad, Var) or is_foreign(node) or "float" in scalar_dtype(node)
 
 
 def _is_data(leaf: Expr, analyzer: Analyzer, counts: Counts | None) -> bool:

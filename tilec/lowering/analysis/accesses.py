@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.ir import Var
+from tvm.ir import TensorLoad, Var
 
 from tilec.ir.exprs import inlined, int_value, loads, operands, same, same_all, uses
 from tilec.ir.exprs import walk as walk_expr
+from tilec.ir.foreign import is_address
 from tilec.ir.nodes import Alloc, Atomic, Bind, Block, Parallel, Stmt, Store, walk
 from tilec.ir.traits import defined, expressions
 
@@ -39,19 +40,41 @@ def accesses(block: Block) -> list[Access]:
 
 
 def own_accesses(stmt: Stmt) -> list[Access]:
-    """The elements that a plain statement names itself, without those of the blocks inside it."""
-    read = (load for expr in expressions(stmt) for load in loads(expr))
-    found = [Access(load.source, operands(load), False) for load in read]
+    """The elements that a plain statement names itself, without those of the blocks inside it. Where foreign
+    code gets the address of an element, one that nobody knows is among them."""
+    found = [item for expr in expressions(stmt) for item in _reads(expr)]
     if isinstance(stmt, Atomic):
         found.append(Access(stmt.buffer, stmt.indices, False))
     if isinstance(stmt, (Store, Atomic)):
         found.append(Access(stmt.buffer, stmt.indices, True))
+    if isinstance(stmt, Store) and is_touch(stmt):
+        found.append(_anywhere(stmt.buffer, True))
     return found
 
 
 def element_of(stmt: Store | Atomic) -> Expr:
     """What the element holds that a statement writes."""
     return tirx.BufferLoad(stmt.buffer, list(stmt.indices))
+
+
+def is_touch(store: Store) -> bool:
+    """Whether a store says that foreign code may write here and behind: it stores an element to itself."""
+    value = store.value
+    is_own = type(value) is TensorLoad and value.source.same_as(store.buffer)
+    return is_own and same_all(operands(value), store.indices)
+
+
+def _reads(expr: Expr) -> Iterator[Access]:
+    for node in walk_expr(expr):
+        if type(node) is TensorLoad:
+            yield Access(node.source, operands(node), False)
+        elif is_address(node):
+            yield _anywhere(node.args[1].source, False)
+
+
+def _anywhere(buffer: Var, is_write: bool) -> Access:
+    """An element that nobody knows."""
+    return Access(buffer, tuple(tirx.Var("anywhere", "int32") for _ in buffer.shape), is_write)
 
 
 def values_of(stmts: Iterable[Stmt]) -> dict[Var, Expr]:

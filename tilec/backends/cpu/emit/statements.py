@@ -24,6 +24,7 @@ from tilec.errors import CompileError
 from tilec.ir.exprs import cast_to, conjuncts, dtype_of, int_value
 from tilec.ir.nodes import Alloc, Bind, For, If, Stmt, Store
 from tilec.ir.places import place_of
+from tilec.lowering.analysis.accesses import is_touch
 from tilec.lowering.emission.loops import LOOPS, counted, is_left_early, read_once, unit_steps
 from tilec.lowering.emission.memory import elements, first_value, flat_memory
 from tilec.lowering.emission.parameters import declare_at_address
@@ -71,6 +72,8 @@ def hold(var: Var, value: Expr, ctx: LaneContext) -> tirx.Stmt:
 
 @emit.register(Store)
 def _emit_store(stmt: Store, ctx: LaneContext) -> tirx.Stmt | None:
+    if is_touch(stmt):
+        return None
     accumulator = ctx.accumulators.get(stmt)
     if accumulator is not None:
         return accumulator.step(ctx)

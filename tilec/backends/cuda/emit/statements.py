@@ -23,6 +23,7 @@ from tilec.ir.exprs import all_of, dtype_of, int_value
 from tilec.ir.nodes import Alloc, Bind, For, If, Stmt, Store, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
+from tilec.lowering.analysis.accesses import is_touch
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.loops import LOOPS, counted, is_left_early, read_once, unit_steps
 from tilec.lowering.emission.statements import decided, emit_bind, guarded, sequence, void_call
@@ -75,6 +76,8 @@ def _emit_alloc(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt | None:
 
 @emit.register(Store)
 def _emit_store(stmt: Store, ctx: DeviceContext) -> tirx.Stmt | None:
+    if is_touch(stmt):
+        return None
     made = void_call(stmt, ctx)
     if made is not None:
         return made

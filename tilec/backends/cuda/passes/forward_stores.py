@@ -18,7 +18,7 @@ from tilec.ir.nodes import Alloc, Bind, Block, If, Kernel, Launch, Parallel, Stm
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.analysis.uses import overlapping
+from tilec.lowering.analysis.uses import addressed_in, overlapping
 from tilec.lowering.emission.access import bounds_to_test
 from tilec.lowering.passes.base import Pass, rewrite_launches
 from tilec.lowering.rewrite import map_stmt
@@ -49,6 +49,7 @@ class _Forward(ScopedRewrite):
     def __init__(self, kernel: Kernel, launch: Launch) -> None:
         super().__init__(kernel, launch)
         self._overlapping = overlapping(launch)
+        self._addressed = addressed_in(launch.body)
         self._vars: tuple[Var, ...] = ()
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
@@ -73,8 +74,10 @@ class _Forward(ScopedRewrite):
         return tuple(made)
 
     def _may_leave(self, store: Store) -> bool:
-        """Whether a store goes to memory, or to a fragment's element that another thread may hold: such ones
-        wait in shared memory."""
+        """Whether a store goes to memory whose address no foreign code gets, or to a fragment's element that
+        another thread may hold: such ones wait in shared memory."""
+        if store.buffer in self._addressed:
+            return False
         own = (any(uncast(index).same_as(var) for var in self._vars) for index in store.indices)
         scope = store.buffer.scope()
         return scope not in PER_THREAD and (scope != "local.fragment" or not all(own))
