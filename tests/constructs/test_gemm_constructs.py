@@ -436,3 +436,32 @@ def test_what_a_tile_has_behind_k_counts_as_often_as_it_is_taken_off():
     a, b = operand(9, 6, dtype="int8"), operand(6, 32, dtype="int8", seed=1)
     wanted = wide(np.maximum(a, 1)) @ wide(b)
     agree(one_trip(6, "int8", "int32", 1), a, b, expected=wanted, targets=("cpu",))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "clears"), [(4, 8, True), (4, 8, False), (8, 3, True), (None, 8, False)]
+)
+def test_sums_that_the_operands_lack_are_zero(rows, columns, clears):
+    """Tensors that end inside of the tile, of results that do not; ``rows`` None: at run time."""
+    have = T.dynamic("have") if rows is None else rows
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((have, 8), "float32"),
+        B: T.Tensor((8, columns), "float32"),
+        C: T.Tensor((8, 8), "float32"),
+    ):
+        with T.Kernel(1, threads=32):
+            a, b = T.alloc_shared((8, 8), "float32"), T.alloc_shared((8, 8), "float32")
+            c = T.alloc_fragment((8, 8), "float32")
+            T.copy(A[0, 0], a)
+            T.copy(B[0, 0], b)
+            if not clears:
+                T.clear(c)
+            T.gemm(a, b, c, clear_accum=clears)
+            for i, j in T.Parallel(8, 8):
+                C[i, j] = c[i, j] + 1
+
+    a, b = operand(rows or 5, 8, dtype="float32"), operand(8, columns, dtype="float32", seed=1)
+    wanted = np.pad(a @ b, ((0, 8 - len(a)), (0, 8 - columns))) + 1
+    agree(main, a, b, expected=wanted, targets=GENERAL)

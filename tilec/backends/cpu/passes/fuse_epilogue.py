@@ -163,11 +163,14 @@ class _Fuser:
         return not uses(self.analyzer.simplify(index - wide), set(gemm.vars))
 
     def _ends_with_limits(self, body: Block, gemm: MicroGemm) -> bool:
-        """Whether rows and columns beyond run-time limits would only write outside of global buffers."""
-        row, col = gemm.vars
-        limits = [(row, limit) for limit in minima(gemm.rows) if int_value(limit) is None]
-        width = static(gemm.c.extent[-1])
-        limits += [(col, limit) for limit in minima(gemm.columns) if int_value(limit) != width]
+        """Whether rows and columns that the product leaves out would only write outside of global buffers."""
+        counts = zip(gemm.vars, (gemm.rows, gemm.columns), gemm.c.extent[-2:], strict=True)
+        limits = [
+            (var, limit)
+            for var, count, extent in counts
+            for limit in minima(count)
+            if int_value(limit) != static(extent)
+        ]
         outside = [store for store in stores(body) if is_global(store.buffer)]
         return all(
             self._is_outside(store.buffer, store.indices, var, limit)
@@ -235,4 +238,5 @@ def _is_private_work(gemm: MicroGemm, body: Block, registers: tuple[Var, ...]) -
 
 def _is_limited(gemm: MicroGemm) -> bool:
     """Whether ``gemm`` leaves rows or columns of its tile out."""
-    return int_value(gemm.rows) is None or int_value(gemm.columns) != static(gemm.c.extent[-1])
+    counts = zip((gemm.rows, gemm.columns), gemm.c.extent[-2:], strict=True)
+    return any(int_value(count) != static(extent) for count, extent in counts)
