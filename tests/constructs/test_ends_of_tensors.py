@@ -153,3 +153,23 @@ def test_tiles_of_elements_wider_than_words_start_beside_each_other(dtype):
     a, b = (RNG.integers(-9, 9, 131).astype(dtype) for _ in range(2))
     agree(kernel, a, b, expected=a - b, targets=TARGETS)
     assert roads(kernel, a, b, dims={"n": Guard()})[0].instruction.startswith("cp.async of 16 bytes")
+
+
+def test_quotients_and_maxima_of_elements_behind_the_end():
+    """They are 0: divided by, the divisor of a number and of 0; in maxima, numbers of no memory."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((6, 8), "float32"), C: T.Tensor((2, 9, 16), "float32")):
+        with T.Kernel(1, threads=32):
+            for i, j in T.Parallel(9, 16):
+                C[0, i, j] = A[i, j % 8] / A[i, j]
+                a, b = A[i, j + 1], A[i, j * 2]
+                C[1, i, j] = T.clamp(T.max(T.Select(a >= b, a, b), A[i, j]), -1.0, 1.0)
+
+    i, j = np.indices((9, 16))
+    a = RNG.standard_normal((6, 8)).astype(np.float32)
+    whole = np.pad(a, ((0, 3), (0, 32)))
+    most = np.maximum(np.maximum(whole[i, j + 1], whole[i, j * 2]), whole[i, j])
+    with np.errstate(all="ignore"):
+        wanted = [whole[i, j % 8] / whole[i, j], np.clip(most, -1, 1)]
+    agree(kernel, a, expected=np.stack(wanted).astype(np.float32), targets=("cpu", "sm_80"))

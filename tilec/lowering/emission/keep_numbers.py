@@ -5,6 +5,7 @@ numbers.
     not x < y         is not    y <= x    where one of them is NaN
     x - x             is not    0         where x is infinite
     0 * x, 0 / x      is not    0         where x is infinite, or 0; nor where 0 is an integer's
+    x / 0             is no number of TVM's, which fails on it
     reinterpret(0)    is not    a pointer to nothing
     0 < x             is not    0 - x < 0 where x is unsigned: TVM fails there on literals
     uint16(min(i, -4)) is not   uint16(-4), of which TVM has no number, nor of int8(16384)
@@ -24,7 +25,7 @@ from tvm import tirx
 from tvm.ir import Call, PrimType, StringImm
 
 from tilec.ir.analysis.ranges import cut
-from tilec.ir.exprs import dtype_of, int_value, lane_of, loads, scalar_dtype, uncast
+from tilec.ir.exprs import dtype_of, int_value, lane_of, loads, scalar_dtype, uncast, walk
 from tilec.lowering.emission.body_passes import body_pass
 from tilec.lowering.emission.values import wrapped
 from tilec.lowering.math.vectors import lanes_of, literal, reinterpreted
@@ -70,7 +71,13 @@ def _hidden_zero(expr: Expr) -> Expr:
     if "float" not in dtype_of(expr):
         return expr
     a, b = (_float_value(side) for side in (expr.a, expr.b))
-    return _kept_operation(expr) if (a == 0 and b is None) or (b == 0 and a is None) else expr
+    unknown = (a == 0 and b is None) or (b == 0 and a is None)
+    return _kept_operation(expr) if unknown or _may_divide_by_zero(expr) else expr
+
+
+def _may_divide_by_zero(expr: Expr) -> bool:
+    """Whether a divisor is a zero, or one is left of it where conditions are decided: TVM fails there."""
+    return isinstance(expr, tirx.Div) and any(_float_value(node) == 0 for node in walk(expr.b))
 
 
 def _float_value(expr: Expr) -> float | None:

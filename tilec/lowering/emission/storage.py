@@ -7,6 +7,7 @@ as itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -131,8 +132,11 @@ def rounded(value: Expr, dtype: str) -> Expr:
 
 def is_nan(value: Expr) -> Expr:
     """Lane by lane whether a float is no number (a comparison with itself would be simplified away)."""
+    number, lanes = lane_of(value), lanes_of(value)
+    if isinstance(number, tirx.FloatImm):
+        return literal(math.isnan(float(number.value)), "bool", lanes)
     v = Vectors(value)
-    result = tvm_ir.PrimType(with_lanes("bool", lanes_of(value)))
+    result = tvm_ir.PrimType(with_lanes("bool", lanes))
     return v.close(tvm_ir.Call("tirx.isnan", [v.name_long(value)], ret_ty=result))
 
 

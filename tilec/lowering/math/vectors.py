@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tvm import ir as tvm_ir
-from tvm import tirx
+from tvm import sym, tirx
 from tvm.ir import TensorLoad, Var
 
 from tilec.ir.analysis.long_names import is_long
-from tilec.ir.exprs import int_value, lane_of, loads, operands
+from tilec.ir.exprs import int_value, lane_of, loads, operands, walk
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -77,6 +77,14 @@ def _has_variable(expr: Expr) -> bool:
     return isinstance(expr, (Var, tirx.Ramp)) or any(_has_variable(part) for part in operands(expr))
 
 
+def folded(value: Expr) -> Expr:
+    """A value that is made of numbers alone, without quotients, as one number, where TVM finds it; any other
+    as it is."""
+    if any(isinstance(node, (TensorLoad, tvm_ir.Call, Var, tirx.Div)) for node in walk(value)):
+        return value
+    return sym.Analyzer().simplify(value)
+
+
 class Vectors:
     """Makes expressions with the lane count of ``like`` and collects names for values used more than once.
 
@@ -95,10 +103,11 @@ class Vectors:
         return literal(value, element, self.lanes)
 
     def bind(self, value: Expr, name: str = "t") -> Expr:
-        """A variable that stands for ``value``, evaluated once. Not for comparisons of several lanes: TVM's
-        analyzer fails on variables bound to them."""
-        value = self.opened(value)
-        if isinstance(value, Var):
+        """A variable that stands for ``value``, evaluated once; the number where ``value`` is made of numbers
+        alone: TVM's analyzer fails on a variable whose number it finds. Not for comparisons of several lanes,
+        on whose variables it fails, too."""
+        value = folded(self.opened(value))
+        if isinstance(value, Var) or isinstance(lane_of(value), tirx.FloatImm):
             return value
         var = tirx.Var(name, str(value.ty.dtype))
         self._bindings.append((var, without_range(value)))
