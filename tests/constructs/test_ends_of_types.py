@@ -348,3 +348,30 @@ def test_numbers_beyond_a_small_type_are_no_literals_of_it():
     top = (16384 - np.arange(8)).astype(np.uint8)
     agree(main, 3, expected=(top // 4).astype(np.int32))
     agree(main, 65536, expected=top.astype(np.int8).astype(np.int32))
+
+
+def test_bits_that_are_set_are_counted_in_the_type_of_the_number():
+    @T.prim_func
+    def kernel(A: T.Tensor((32,), "uint32"), C: T.Tensor((32,), "int64")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                C[i] = T.popcount(A[i]) * A[31 - i] % 3
+
+    a = np.random.default_rng(0).integers(0, 2**32, 32).astype(np.uint32)
+    counts = np.array([bin(value).count("1") for value in a], np.uint32)
+    agree(kernel, a, expected=counts * a[::-1] % 3, targets=("cpu", "sm_80"))
+
+
+def test_indices_that_are_below_zero_once_names_are_written_out():
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 1, 16), "uint16"), C: T.Tensor((144, 2), "int64")):
+        with T.Kernel(1, threads=96):
+            f, s = T.alloc_fragment((4, 1, 16), "uint16"), T.alloc_shared((144, 2), "int64")
+            T.copy(A, f)
+            T.fill(s, 3)
+            for i, j in T.Parallel(144, 2):
+                s[i, j] = s[i, j] - f[j, 0 - j, j]
+            T.copy(s, C)
+
+    a = np.arange(64, dtype=np.uint16).reshape(4, 1, 16) + 1
+    agree(kernel, a, expected=np.tile([2, 3], (144, 1)), targets=("cpu", "sm_80"))

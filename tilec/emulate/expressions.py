@@ -35,6 +35,13 @@ _INTRINSICS = {
 }  # fmt: skip
 
 
+def _as_integer(made: Value, dtype: str) -> Value:
+    """The integer that a function gives, in the type that its call has: `__popc` of a uint32 is an int32."""
+    if made.dtype == dtype or not (is_integer(made.dtype) and is_integer(dtype)):
+        return made
+    return Value(f"cast({made.code}, {made.dtype!r}, {dtype!r})", dtype)
+
+
 @dataclass
 class Buffer:
     """What stands behind a buffer: its space and where it starts, as in `Pointer`."""
@@ -290,16 +297,17 @@ class Expressions:
         if name in ("tirx.reinterpret", "prim.reinterpret"):
             return self._reinterpreted(expr)
         if name in ("tirx.call_pure_extern", "tirx.call_extern"):
-            return self.function(str(expr.args[0].value), [self.value(part) for part in expr.args[1:]])
+            made = self.function(str(expr.args[0].value), [self.value(part) for part in expr.args[1:]])
+            return _as_integer(made, dtype_of(expr))
         if name == "tirx.isnan":
             value = self.writer.hold(self._code(expr.args[0]))
             return Value(f"({value} != {value})", "bool")
         if name in _INTRINSICS:
             return self.function(_INTRINSICS[name], [self.value(part) for part in expr.args])
-        made = self.helper(expr, self.writer)
-        if made is None:
+        found = self.helper(expr, self.writer)
+        if found is None:
             raise _missing(f"value of {name}", f"in {str(expr)[:200]}")
-        return made
+        return found
 
     def _reinterpreted(self, expr: Expr) -> Operand:
         inner = self.operand(expr.args[-1])

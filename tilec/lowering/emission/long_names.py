@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tilec.lowering.emission.body_passes import Rewrite
 
 #: What TVM says of a number that does not fit its type.
-_OVERFLOW = re.compile("exceeds range|exceeds maximum|negative uint")
+_OVERFLOW = re.compile("exceeds range|exceeds maximum|negative uint|uint from negative")
 
 
 def with_names_kept(
