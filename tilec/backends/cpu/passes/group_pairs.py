@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.bit_numbers import bit_number, has_tables, pair_form
+from tilec.backends.cpu.passes.group_bytes import ByteSums
 from tilec.backends.cpu.passes.group_sums import GroupProduct, GroupSums, new_tile
+from tilec.backends.cpu.products.byte_words import BYTES
 from tilec.ir.exprs import cast_to, dtype_of
 from tilec.ir.nodes import Bind, Parallel, Store
 
@@ -34,8 +36,11 @@ _BOUND = 65536.0
 
 
 def sums_of(product: GroupProduct, target: Target) -> GroupSums:
-    """What takes the place of ``product``: sums by pairs where the target has an instruction for them, the
-    activations are 16-bit floats and bfloat16 holds the numbers of whole words."""
+    """What takes the place of ``product``: sums of bytes where it adds up integers, by pairs where the target
+    has an instruction for them, the activations are 16-bit floats and bfloat16 holds the numbers of whole
+    words."""
+    if dtype_of(product.activation) in BYTES:
+        return ByteSums(product)
     sums = GroupSums(product, has_tables(target))
     if pair_form(target) is None or dtype_of(product.activation) not in _PARTS:
         return sums

@@ -51,10 +51,12 @@ class GroupProduct:
 
 class GroupSums:
     """What takes the place of one product. A *piece* are trips of its loop whose activations are held, a
-    *step* are groups that fill lanes. ``bytes`` are those of an activation as it is held, ``tables``: lanes
-    look numbers of few bits up."""
+    *step* are groups that fill lanes. ``bytes`` are those of an activation as it is held, ``held`` is its
+    type as it lies, ``kind`` that of sums, ``word`` how many integers of a group a lane has; ``tables``:
+    lanes look numbers of few bits up."""
 
-    bytes = 4
+    bytes, word = 4, 1
+    held = kind = "float32"
 
     def __init__(self, product: GroupProduct, tables: bool) -> None:
         self.product, self.tables, self.loc = product, tables, product.gemm.loc
@@ -64,13 +66,13 @@ class GroupSums:
         self.count = self.trips * self.depth // product.groups.size
         self.groups, self.together = self._form()
         self.width = self.groups.width * self.together
-        self.lanes = min(LANES, self.width)
+        self.lanes = min(LANES, self.width // self.word)
         self.piece, self.col = tirx.Var("c", "int32"), tirx.Var("j", "int32")
-        self.vectors = self.count * self.groups.width // self.lanes
-        self.whole = new_tile("whole", self.elements)
+        self.vectors = self.count * self.groups.width // (self.lanes * self.word)
+        self.whole = new_tile("whole", self.elements, dtype=self.held)
         self.planes = self._planes()
         self.sums = new_tile("sums", self.rows, self.count // self.together, self.lanes)
-        self.total = new_tile("total", self.rows, self.columns, self.lanes)
+        self.total = new_tile("total", self.rows, self.columns, self.lanes, dtype=self.kind)
 
     def _trips(self) -> int:
         """Trips of a piece, whole groups: no more than the loop has."""
@@ -90,9 +92,10 @@ class GroupSums:
 
     def _together(self, groups: GroupNumbers) -> int:
         """How many groups fill lanes; 0 where pieces are no multiples of as many, or the loop is none."""
-        together = max(1, LANES // groups.width)
+        full = LANES * self.word
+        together = max(1, full // groups.width)
         fits = self.count % together == 0 == self.product.together % together
-        return together if fits and groups.width * together % LANES == 0 else 0
+        return together if fits and groups.width * together % full == 0 else 0
 
     def _planes(self) -> Var:
         """The tile of activations as lanes multiply them."""
@@ -101,14 +104,17 @@ class GroupSums:
     def stmts(self) -> list[Stmt]:
         """The statements in place of the loop."""
         body = [*self._activations(), self._serial(self.col, self.product.count, self._column())]
-        tiles = [self.planes] if self.groups.offset is None else [self.planes, self.sums]
         return [
-            *(Alloc(tile, place=ASKED, loc=self.loc) for tile in tiles),
+            *(Alloc(tile, place=ASKED, loc=self.loc) for tile in self._kept()),
             Alloc(self.total, loc=self.loc),
             self._cleared(self.total),
             self._serial(self.piece, self.pieces, body),
             *self._results(),
         ]
+
+    def _kept(self) -> list[Var]:
+        """The tiles that hold activations, and what is made of them for all columns."""
+        return [self.planes] if self.groups.offset is None else [self.planes, self.sums]
 
     @property
     def pieces(self) -> Expr:
@@ -140,12 +146,12 @@ class GroupSums:
         return self.count * self.groups.size
 
     def activation(self, row: int, piece: Expr, at: Expr) -> Expr:
-        """Activation ``at`` of ``piece`` and ``row``, in float32."""
+        """Activation ``at`` of ``piece`` and ``row``, as it is held."""
         product = self.product
         trip = product.loop.start + cast_to(piece * self.trips + at // self.depth, dtype_of(product.loop.var))
         inside = {product.row: int32(row), product.loop.var: trip, product.k: at % self.depth}
         value = simplified(substitute(product.activation, inside), sym.Analyzer())
-        return cast_to(value, "float32")
+        return cast_to(value, self.held)
 
     def _as_it_lies(self, integer: Expr, number: int) -> Expr:
         """The activation of ``number`` of ``integer``, of all groups one, in ``whole``."""
@@ -184,19 +190,23 @@ class GroupSums:
     def _column(self) -> list[Stmt]:
         """Adds the groups of a piece and a column to ``total``."""
         step, lane = tirx.Var("t", "int32"), tirx.Var("p", "int32")
-        held, size = self.count // self.together, self.groups.size * self.together
-        left = tirx.floordiv(self._all_trips() * self.depth, int32(size)) - self.piece * held
         own = [new_tile("own", self.lanes) for _ in range(self.rows)]
         of_steps = _OfSteps(self.groups, self.count)
         return [
             *(Alloc(tile, loc=self.loc) for tile in (*of_steps.values, *own)),
             self._steps(of_steps.values),
             *map(self._cleared, own),
-            self._serial(step, tirx.min(int32(held), left), [self._step(step, of_steps, own)]),
+            self._serial(step, self._steps_of_piece(), [self._step(step, of_steps, own)]),
             self._each(
                 (lane,), (self.lanes,), *(self._gained(row, tile, lane) for row, tile in enumerate(own))
             ),
         ]
+
+    def _steps_of_piece(self) -> Expr:
+        """How many steps a piece has: as many as are held, or what is left of them."""
+        held, size = self.count // self.together, self.groups.size * self.together
+        left = tirx.floordiv(self._all_trips() * self.depth, int32(size)) - self.piece * held
+        return tirx.min(int32(held), left)
 
     def _steps(self, steps: dict[Var, Expr]) -> Parallel:
         """Fills tiles with what the groups of a piece and a column share."""
@@ -249,7 +259,7 @@ class GroupSums:
 
     def _parts(self) -> range:
         """Vectors of lanes of a step."""
-        return range(self.width // self.lanes)
+        return range(self.width // (self.lanes * self.word))
 
     def _group(self, step: Expr, lane: Expr) -> Expr:
         """The group of a lane in a step."""
@@ -272,7 +282,8 @@ class GroupSums:
 
     def _results(self) -> list[Stmt]:
         """Adds up lanes into the sums of the product."""
-        result, c = new_tile("result", self.rows, self.columns), self.product.gemm.c.buffer
+        result = new_tile("result", self.rows, self.columns, dtype=self.kind)
+        c = self.product.gemm.c.buffer
         place = (tirx.Var("i", "int32"), tirx.Var("j", "int32"))
         gained = tirx.BufferLoad(c, list(place)) + tirx.BufferLoad(result, list(place))
         return [
@@ -282,7 +293,7 @@ class GroupSums:
         ]
 
     def _cleared(self, tile: Var) -> Fill:
-        return Fill(whole_region(tile), tirx.const(0.0, "float32"), loc=self.loc)
+        return Fill(whole_region(tile), tirx.const(0, self.kind), loc=self.loc)
 
     def _serial(self, var: Var, stop: Expr, body: Sequence[Stmt]) -> For:
         return For("serial", var, int32(0), cast_to(stop, "int32"), int32(1), tuple(body), loc=self.loc)

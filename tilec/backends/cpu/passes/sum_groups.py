@@ -13,10 +13,11 @@ for c in serial(0, K // 4096):
         total[0, j, 0:16] = total[0, j, 0:16] + own[0:16]
 acc[0, 0:64] = acc[0, 0:64] + sums of total
 
-Weights are read once and in order, long pieces of their rows, and no tile holds them. Sums are rounded
-elsewhere than the kernel says. Bytes are taken as words where groups, several of them if need be, surely
-fill vectors (`group_words`). Zero points are taken off sums where activations are finite (`group_offsets`).
-A tile of many rows may have few of its tensor, or the last ones: such a loop stands in a branch.
+Weights are read once and in order, long pieces of their rows, and no tile holds them. Sums of floats are
+rounded elsewhere than the kernel says, those of integers are exact (`group_bytes`). Bytes are taken as words
+where groups, several of them if need be, surely fill vectors (`group_words`). Zero points are taken off sums
+where activations are finite (`group_offsets`). A tile of many rows may have few of its tensor, or the last
+ones: such a loop stands in a branch.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cpu.passes.group_bytes import are_bytes, integers_of_lanes
 from tilec.backends.cpu.passes.group_numbers import group_numbers
 from tilec.backends.cpu.passes.group_offsets import sums_stmts
 from tilec.backends.cpu.passes.group_sums import LANES, GroupProduct
@@ -41,15 +43,19 @@ from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
 
+    from tilec.backends.cpu.passes.group_numbers import GroupNumbers
     from tilec.targets import Target
 
-#: Rows of activations that are multiplied together at most; of more, tiles of weights are made. In tiles of
-#: fewer, two rows and more are multiplied by plain bytes as they lie (docs/performance/cpu-2026-11-29.md).
-_ROWS, _ROWS_OF_BYTES = 4, 1
+#: Rows of activations that are multiplied together at most, floats and integers; of more, tiles of weights
+#: are made. In tiles of fewer, two rows and more are multiplied by plain bytes as they lie
+#: (docs/performance/cpu-2026-11-29.md).
+_ROWS, _ROWS_OF_INTEGERS, _ROWS_OF_BYTES = 4, 8, 1
 #: Lanes that are worth a loop, where groups do not surely fill all of them.
 _FEW_LANES = 8
 #: Trips whose groups fill a vector together.
 _TOGETHER = (8, 4, 2)
+#: Types of sums.
+_SUMS = ("float32", "int32")
 #: Axes of a matrix.
 _AXES = 2
 
@@ -85,16 +91,18 @@ class _Sums(ScopedRewrite):
         product = self._found(stmt) if isinstance(stmt, (For, Pipelined)) else None
         if product is None:
             return super().stmt(stmt)
-        if product.rows <= (_ROWS_OF_BYTES if product.groups.are_plain else _ROWS):
+        if product.rows <= (_ROWS_OF_BYTES if product.groups.are_plain else _most_rows(product)):
             self.dropped.update(product.tiles)
             return sums_stmts(product, self.target)
         return [self._branch(product)]
 
     def _branch(self, product: GroupProduct) -> Stmt:
-        """The loop of a product of many rows, in front of which one row and few rows are told apart."""
+        """The loop of a product of many rows, in front of which one row and few rows are told apart: those
+        that some sums are ahead for."""
         branch: Stmt = product.loop
         left = _rows_left(product)
-        for rows in (rows for rows in (_ROWS, 1) if rows < product.rows):
+        most = min(_most_rows(product), product.rows - 1)
+        for rows in (rows for rows in (_ROWS_OF_INTEGERS, _ROWS, 1) if rows <= most):
             if left is None or self.facts.prove(left > rows) is True:
                 return branch
             sums = sums_stmts(replace(product, rows=rows), self.target)
@@ -106,7 +114,7 @@ class _Sums(ScopedRewrite):
         gemm = _only_product(loop)
         made = None if gemm is None else self._made(loop, gemm)
         multiple = self._multiple(loop)
-        product = None if gemm is None or made is None else _product(loop, gemm, made, multiple)
+        product = None if gemm is None or made is None else _product(loop, gemm, made, multiple, self.target)
         return product if product is not None and self._stays(product) else None
 
     def _multiple(self, loop: For | Pipelined) -> int:
@@ -141,7 +149,8 @@ class _Sums(ScopedRewrite):
 
 
 def _only_product(loop: For | Pipelined) -> Gemm | None:
-    """The product that a loop in steps of one adds to float32 sums; None where it has none or several."""
+    """The product that a loop in steps of one adds to float32 or int32 sums; None where it has none or
+    several."""
     gemms = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
     if len(gemms) != 1 or (isinstance(loop, For) and int_value(loop.step) != 1):
         return None
@@ -150,29 +159,43 @@ def _only_product(loop: For | Pipelined) -> Gemm | None:
     if not all(is_whole(region) and len(region.extent) == _AXES for region in regions):
         return None
     adds = gemm.trans_b and not gemm.trans_a and int_value(gemm.clear) == 0
-    return gemm if adds and str(gemm.c.buffer.dtype) == "float32" else None
+    return gemm if adds and str(gemm.c.buffer.dtype) in _SUMS else None
 
 
-def _product(loop: For | Pipelined, gemm: Gemm, made: TileValues, multiple: int) -> GroupProduct | None:
+def _product(
+    loop: For | Pipelined, gemm: Gemm, made: TileValues, multiple: int, target: Target
+) -> GroupProduct | None:
     """What ``gemm`` multiplies, whose operands are ``made`` in front of it, in a ``multiple`` of trips; None
-    where weights are no numbers in groups, or where elements beyond their tensor are not 0."""
+    where weights are no numbers in groups that sums take."""
     row, column, k = (tirx.Var(name, "int32") for name in ("m", "j", "k"))
     activation, weight = made.value(gemm.a.buffer, (row, k)), made.value(gemm.b.buffer, (column, k))
-    if activation is None or weight is None or str(gemm.b.buffer.dtype) not in CONVERTED:
+    if activation is None or weight is None:
         return None
     depth = int_value(gemm.a.extent[1]) or 0
     groups = group_numbers(weight, loop.var, loop.start, k, depth, multiple)
-    if groups is None:
+    if groups is None or not _are_taken(gemm, activation, groups, target):
         return None
-    together = multiple * depth // groups.size
-    if groups.width < _FEW_LANES and together % (LANES // groups.width):
+    together, width = multiple * depth // groups.size, groups.width // integers_of_lanes(activation)
+    if width < _FEW_LANES and (not width or together % (LANES // width)):
         return None
     left = _left(groups.stored, column)
-    if left is None or not groups.is_zero_beyond:
+    if left is None:
         return None
     count = tirx.min(tirx.const(int_value(gemm.c.extent[1]) or 0, dtype_of(left)), left)
     rows, tiles = int_value(gemm.c.extent[0]) or 0, tuple(made.tiles)
     return GroupProduct(loop, gemm, row, column, k, activation, groups, count, rows, tiles, together)
+
+
+def _are_taken(gemm: Gemm, activation: Expr, groups: GroupNumbers, target: Target) -> bool:
+    """Whether sums take weights: bytes of integers, or floats whose elements beyond their tensor are 0."""
+    if str(gemm.c.buffer.dtype) == "int32":
+        return are_bytes(activation, groups, target)
+    return str(gemm.b.buffer.dtype) in CONVERTED and groups.is_zero_beyond
+
+
+def _most_rows(product: GroupProduct) -> int:
+    """Rows that sums of stored numbers are ahead for."""
+    return _ROWS if str(product.gemm.c.buffer.dtype) == "float32" else _ROWS_OF_INTEGERS
 
 
 def _rows_left(product: GroupProduct) -> Expr | None:
