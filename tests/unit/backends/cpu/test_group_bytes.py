@@ -72,6 +72,23 @@ def text(form: str, rows: int = 1, kind: str = "int8", depth: int = 128, **other
     return TEXT.format(kind=kind, stored=stored, wide=wide, **sizes, **parts)
 
 
+def turned(kernel: str, rows: int) -> str:
+    """``kernel`` with the weights as the first operand: a result of ``rows`` columns at a time."""
+    sums, there = f"acc[0:+{rows}, 0:+16]", f"acc[0:+16, 0:+{rows}]"
+    activations, weights = re.search(r"gemm\((.*\]), (Ws.*\]), acc", kernel).groups()
+    changed = {
+        f'({rows}, 16), "local.fragment"': f'(16, {rows}), "local.fragment"',
+        f"gemm({activations}, {weights}, {sums}": f"gemm({weights}, {activations}, {there}",
+        sums: there,
+        f"C[by * {rows}:+{rows}, bx * 16:+16]": f"C[bx * 16:+16, by * {rows}:+{rows}]",
+        '(M, N), ("M", "N"), access="out"': '(N, M), ("N", "M"), access="out"',
+    }
+    for old, new in changed.items():
+        assert old in kernel
+        kernel = kernel.replace(old, new)
+    return kernel
+
+
 def _has_product(kernel: str, target: str = "x86-64-v3") -> bool:
     lowered = lower(parse_kernel(kernel), parse_target(target), until="sum_groups")
     return any(isinstance(stmt, Gemm) for stmt in walk(lowered.body))
@@ -160,3 +177,18 @@ def test_sums_are_exact(target: str, rows: int, kind: str, forms: tuple[str, ...
             c = np.zeros((m, n), np.int32)
             library.run(str(at), [a, w, np.zeros(n, np.int8), c], {"M": m, "N": n, "K": k})
             np.testing.assert_array_equal(c, a.astype(np.int64) @ dense.T + 5, err_msg=form)
+
+
+def test_weights_may_be_the_first_operand() -> None:
+    """One column and several; a tile of many tells few apart as others do."""
+    kernel = turned(text("offset", 2), 2)
+    assert not _has_product(kernel)
+    assert _has_product(turned(text("offset", 9), 9))
+    library = Library({"k": kernel}, "x86-64-v3")
+    rng, (n, k) = np.random.default_rng(0), (21, 160)
+    w = rng.integers(0, 256, (n, k // 2), np.uint8)
+    dense = np.stack([w & 15, w >> 4], 2).reshape(n, k).astype(np.int64) - 8
+    for m in (1, 3):
+        a, c = rng.integers(-128, 128, (m, k), np.int8), np.zeros((n, m), np.int32)
+        library.run("k", [a, w, np.zeros(n, np.int8), c], {"M": m, "N": n, "K": k})
+        np.testing.assert_array_equal(c, dense @ a.T + 5)

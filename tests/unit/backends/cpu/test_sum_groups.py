@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from compiled import Library, numpy_type
+from test_group_bytes import turned
 
 from tilec.backends.pipeline import lower
 from tilec.ir.nodes import Gemm, If, walk
@@ -150,6 +151,19 @@ def test_tiles_of_many_rows_have_results_of_few() -> None:
         library.run("k", [a, w, scales, zeros, CODES, y, c], {"M": m, "N": n, "K": k})
         expected = a.astype(np.float64) @ weights("offset", w, scales, zeros, 32).T
         np.testing.assert_array_equal(c, expected.astype(np.float32))
+
+
+def test_weights_may_be_the_first_operand() -> None:
+    """One column, in tiles of as many and of more."""
+    kernels = {"one": turned(text(), 1), "many": turned(text(rows=5), 5)}
+    library = Library(kernels, "x86-64-v3")
+    rng, (n, k) = np.random.default_rng(0), (21, 160)
+    w, a = rng.integers(0, 256, (n, k // 2), np.uint8), rng.integers(-4, 5, (1, k)).astype(np.float16)
+    scales, zeros = np.full((n, k // 32), 0.25, np.float16), np.zeros((n, k // 32), np.uint8)
+    for name in kernels:
+        c, y = np.full((n, 1), np.nan, np.float32), np.zeros((16, 64), a.dtype)
+        library.run(name, [a, w, scales, zeros, CODES, y, c], {"M": 1, "N": n, "K": k})
+        np.testing.assert_array_equal(c, weights("offset", w, scales, zeros, 32) @ a.astype(np.float64).T)
 
 
 def weights(form: str, stored: np.ndarray, scales: np.ndarray, zeros: np.ndarray, group: int) -> np.ndarray:

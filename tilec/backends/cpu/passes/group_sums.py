@@ -34,7 +34,8 @@ LANES = 16
 class GroupProduct:
     """``rows`` of ``gemm`` of ``loop``: ``activation`` is that of ``row`` and ``k``, ``groups`` are the
     weights of ``column``, of which ``count`` lie in the tensor of the weights. ``tiles`` serve the loop
-    alone. The loop has a multiple of ``together`` groups."""
+    alone. The loop has a multiple of ``together`` groups. Where ``gemm`` is ``turned``, weights are its first
+    operand: its rows are columns here."""
 
     loop: For | Pipelined
     gemm: Gemm
@@ -47,6 +48,16 @@ class GroupProduct:
     rows: int
     tiles: tuple[Var, ...]
     together: int
+    turned: bool
+
+    @property
+    def sums(self) -> str:
+        """The type of the sums of the product."""
+        return str(self.gemm.c.buffer.dtype)
+
+    def sum_at(self, row: Expr, column: Expr) -> tuple[Expr, Expr]:
+        """Where the sum of a row of activations and a column is."""
+        return (column, row) if self.turned else (row, column)
 
 
 class GroupSums:
@@ -60,7 +71,7 @@ class GroupSums:
 
     def __init__(self, product: GroupProduct, tables: bool) -> None:
         self.product, self.tables, self.loc = product, tables, product.gemm.loc
-        self.rows, self.columns = product.rows, int_value(product.gemm.c.extent[1]) or 1
+        self.rows, self.columns = product.rows, int_value(product.gemm.c.extent[not product.turned]) or 1
         self.depth = int_value(product.gemm.a.extent[1]) or 1
         self.trips = self._trips()
         self.count = self.trips * self.depth // product.groups.size
@@ -285,11 +296,12 @@ class GroupSums:
         result = new_tile("result", self.rows, self.columns, dtype=self.kind)
         c = self.product.gemm.c.buffer
         place = (tirx.Var("i", "int32"), tirx.Var("j", "int32"))
-        gained = tirx.BufferLoad(c, list(place)) + tirx.BufferLoad(result, list(place))
+        there = self.product.sum_at(*place)
+        gained = tirx.BufferLoad(c, list(there)) + tirx.BufferLoad(result, list(place))
         return [
             Alloc(result, loc=self.loc),
             Reduce("sum", whole_region(self.total), whole_region(result), 2, True, loc=self.loc),
-            self._each(place, (self.rows, self.columns), Store(c, place, gained, loc=self.loc)),
+            self._each(place, (self.rows, self.columns), Store(c, there, gained, loc=self.loc)),
         ]
 
     def _cleared(self, tile: Var) -> Fill:

@@ -113,9 +113,11 @@ class _Sums(ScopedRewrite):
         """The product that a loop is."""
         gemm = _only_product(loop)
         made = None if gemm is None else self._made(loop, gemm)
+        if gemm is None or made is None:
+            return None
         multiple = self._multiple(loop)
-        product = None if gemm is None or made is None else _product(loop, gemm, made, multiple, self.target)
-        return product if product is not None and self._stays(product) else None
+        found = (_product(loop, gemm, made, multiple, self.target, turned) for turned in (False, True))
+        return next((product for product in found if product is not None and self._stays(product)), None)
 
     def _multiple(self, loop: For | Pipelined) -> int:
         """What the number of trips of a loop is a multiple of, up to the lanes of a vector."""
@@ -163,17 +165,18 @@ def _only_product(loop: For | Pipelined) -> Gemm | None:
 
 
 def _product(
-    loop: For | Pipelined, gemm: Gemm, made: TileValues, multiple: int, target: Target
+    loop: For | Pipelined, gemm: Gemm, made: TileValues, multiple: int, target: Target, turned: bool
 ) -> GroupProduct | None:
-    """What ``gemm`` multiplies, whose operands are ``made`` in front of it, in a ``multiple`` of trips; None
-    where weights are no numbers in groups that sums take."""
+    """What ``gemm`` multiplies, whose operands are ``made`` in front of it, the weights first where it is
+    ``turned``, in a ``multiple`` of trips; None where weights are no numbers in groups that sums take."""
     row, column, k = (tirx.Var(name, "int32") for name in ("m", "j", "k"))
-    activation, weight = made.value(gemm.a.buffer, (row, k)), made.value(gemm.b.buffer, (column, k))
+    first, second = (gemm.b, gemm.a) if turned else (gemm.a, gemm.b)
+    activation, weight = made.value(first.buffer, (row, k)), made.value(second.buffer, (column, k))
     if activation is None or weight is None:
         return None
-    depth = int_value(gemm.a.extent[1]) or 0
+    depth = int_value(first.extent[1]) or 0
     groups = group_numbers(weight, loop.var, loop.start, k, depth, multiple)
-    if groups is None or not _are_taken(gemm, activation, groups, target):
+    if groups is None or not _are_taken(str(gemm.c.buffer.dtype), weight, activation, groups, target):
         return None
     together, width = multiple * depth // groups.size, groups.width // integers_of_lanes(activation)
     if width < _FEW_LANES and (not width or together % (LANES // width)):
@@ -181,21 +184,21 @@ def _product(
     left = _left(groups.stored, column)
     if left is None:
         return None
-    count = tirx.min(tirx.const(int_value(gemm.c.extent[1]) or 0, dtype_of(left)), left)
-    rows, tiles = int_value(gemm.c.extent[0]) or 0, tuple(made.tiles)
-    return GroupProduct(loop, gemm, row, column, k, activation, groups, count, rows, tiles, together)
+    count = tirx.min(tirx.const(int_value(second.extent[0]) or 0, dtype_of(left)), left)
+    rows, tiles = int_value(first.extent[0]) or 0, tuple(made.tiles)
+    return GroupProduct(loop, gemm, row, column, k, activation, groups, count, rows, tiles, together, turned)
 
 
-def _are_taken(gemm: Gemm, activation: Expr, groups: GroupNumbers, target: Target) -> bool:
-    """Whether sums take weights: bytes of integers, or floats whose elements beyond their tensor are 0."""
-    if str(gemm.c.buffer.dtype) == "int32":
+def _are_taken(sums: str, weight: Expr, activation: Expr, groups: GroupNumbers, target: Target) -> bool:
+    """Whether ``sums`` take weights: bytes of integers, or floats that are 0 beyond their tensor."""
+    if sums == "int32":
         return are_bytes(activation, groups, target)
-    return str(gemm.b.buffer.dtype) in CONVERTED and groups.is_zero_beyond
+    return dtype_of(weight) in CONVERTED and groups.is_zero_beyond
 
 
 def _most_rows(product: GroupProduct) -> int:
     """Rows that sums of stored numbers are ahead for."""
-    return _ROWS if str(product.gemm.c.buffer.dtype) == "float32" else _ROWS_OF_INTEGERS
+    return _ROWS if product.sums == "float32" else _ROWS_OF_INTEGERS
 
 
 def _rows_left(product: GroupProduct) -> Expr | None:
