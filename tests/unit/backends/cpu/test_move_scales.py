@@ -73,6 +73,15 @@ def test_products_read_bytes_of_scaled_tiles(wide: str, scales: str) -> None:
     assert read("x86-64-v4+avx512bf16", wide=wide, **SCALES[scales]) == ["int8", "int8"]
 
 
+def test_scaled_values_may_have_names() -> None:
+    kernel = text(keys="number * factor").replace(
+        "f[i, j]", f"number = {KEY}\n            factor = A[k * 16 + i]\n            f[i, j]"
+    )
+    lowered = lower(parse_kernel(kernel), parse_target("x86-64-v3"), until="forward_operands")
+    gemms = [stmt for stmt in walk(lowered.body) if isinstance(stmt, MicroGemm)]
+    assert [str(gemm.b.region.buffer.dtype) for gemm in gemms] == ["int8", "int8"]
+
+
 @pytest.mark.parametrize(
     ("parts", "found"),
     [

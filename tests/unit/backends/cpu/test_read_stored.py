@@ -72,6 +72,18 @@ def test_few_rows_read_bytes(stored: str, wide: str) -> None:
     assert read(stored=stored, wide=wide) == [("K", stored), ("K", stored)]
 
 
+@pytest.mark.parametrize(("more", "found"), [("", "f_stored"), ("Y[i, j] = f[i, j]\n            ", "f")])
+def test_values_may_have_names(more: str, found: str) -> None:
+    """Which a loop gives in front of its store, if it does nothing else."""
+    named = "number = cast(float32, b[i, j])\n            f[i, j] = cast(float32, number)"
+    kernel = text(5).replace(
+        "f[i, j] = cast(float32, cast(float32, b[i, j]))", f"{named}\n            {more}"
+    )
+    lowered = lower(parse_kernel(kernel), parse_target(TARGET), until="forward_operands")
+    scores, _ = (stmt for stmt in walk(lowered.body) if isinstance(stmt, MicroGemm))
+    assert str(scores.b.region.buffer.name) == found
+
+
 @pytest.mark.parametrize(
     ("parts", "found"),
     [

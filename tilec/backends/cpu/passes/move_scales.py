@@ -23,7 +23,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, element
-from tilec.backends.cpu.passes.stored_tiles import CONVERTED, StoredTiles, conversion
+from tilec.backends.cpu.passes.stored_tiles import CONVERTED, StoredTiles, conversion, only_store
 from tilec.backends.cpu.products.packing import whole_region
 from tilec.ir.exprs import BINARY, cast_to, dtype_of, int_value, loads, substitute, uses, walk
 from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Parallel, Stmt, Store
@@ -111,10 +111,8 @@ class _Scales(StoredTiles):
 
 def _scaled(stmt: Stmt) -> _Scaled | None:
     """A loop that stores one converted and scaled element in each iteration; None for any other."""
-    if not isinstance(stmt, Parallel) or len(stmt.body) != 1:
-        return None
-    store = stmt.body[0]
-    if not isinstance(store, Store):
+    store = only_store(stmt) if isinstance(stmt, Parallel) else None
+    if store is None or not isinstance(stmt, Parallel):
         return None
     for stored, scales in _factors(store.value):
         plain = replace(store, value=cast_to(stored, str(store.buffer.dtype)))

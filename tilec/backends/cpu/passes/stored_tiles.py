@@ -3,6 +3,7 @@ leave them unwritten."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
@@ -10,9 +11,10 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.nodes import MicroGemm
 from tilec.backends.cpu.passes.select_microkernel import across_block
-from tilec.ir.exprs import dtype_of, int_value, loads, same_all, substitute, uses
-from tilec.ir.nodes import Copy, Launch, Parallel, Region, Stmt, Store, is_global
+from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same_all, substitute, uses
+from tilec.ir.nodes import Bind, Copy, Launch, Parallel, Region, Stmt, Store, is_global
 from tilec.ir.traits import written
+from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.regions import is_whole, static
 from tilec.lowering.analysis.uses import addressed_in, changed_in, users
 from tilec.lowering.math.float8 import FLOAT8_TYPES
@@ -95,12 +97,19 @@ def _is_alike(copy: Copy) -> bool:
     return str(copy.src.buffer.dtype) == str(copy.dst.buffer.dtype)
 
 
+def only_store(loop: Parallel) -> Store | None:
+    """The store of an iteration of ``loop`` that does nothing but it, its value without names; None where it
+    does something else."""
+    *names, store = loop.body
+    if not isinstance(store, Store) or not all(isinstance(name, Bind) for name in names):
+        return None
+    return replace(store, value=inlined(store.value, values_of(names)))
+
+
 def _as_copy(stmt: Stmt) -> Copy | None:
     """A loop that stores one converted element in each iteration, at its variables; None for any other."""
-    if not isinstance(stmt, Parallel) or len(stmt.body) != 1:
-        return None
-    store = stmt.body[0]
-    if not isinstance(store, Store) or not same_all(store.indices, stmt.vars):
+    store = only_store(stmt) if isinstance(stmt, Parallel) else None
+    if store is None or not isinstance(stmt, Parallel) or not same_all(store.indices, stmt.vars):
         return None
     load = _converted(store.value)
     start = None if load is None else _start(load, stmt.vars)
