@@ -21,7 +21,8 @@ from tilec.targets import parse_target
 
 BLOCK_M, BLOCK_N, WIDTH = 40, 32, 32
 #: What keys behind those that a query sees weigh, as exponents.
-HIDDEN = {"behind": float("-inf"), "before": float("-inf"), "seldom": -3.0}
+HIDDEN = {"behind": float("-inf"), "before": float("-inf"), "seldom": -3.0, "tested": float("-inf")}
+HIDDEN["either"] = float("-inf")
 TYPES = {"float32": "x86-64-v3", "bfloat16": "x86-64-v4+avx512bf16"}
 CASES = [*((form, "float32") for form in HIDDEN), ("behind", "bfloat16")]
 #: Queries and keys; the last query sees the last key.
@@ -56,6 +57,20 @@ def weighted(M, N, form="behind", dtype="float32"):
                         seen = b * BLOCK_M + i + N - M >= n * BLOCK_N + j
                         s[i, j] = T.if_then_else(seen, 0, -T.infinity("float32"))
                     T.gemm(q, k, s, transpose_B=True)
+                elif form == "either":
+                    if n * BLOCK_N + BLOCK_N > b * BLOCK_M + N - M:
+                        for i, j in T.Parallel(BLOCK_M, BLOCK_N):
+                            seen = b * BLOCK_M + i + N - M >= n * BLOCK_N + j
+                            s[i, j] = T.if_then_else(seen, 0, -T.infinity("float32"))
+                    else:
+                        T.clear(s)
+                    T.gemm(q, k, s, transpose_B=True)
+                elif form == "tested":
+                    T.gemm(q, k, s, transpose_B=True, clear_accum=True)
+                    if n * BLOCK_N + BLOCK_N > b * BLOCK_M + N - M:
+                        for i, j in T.Parallel(BLOCK_M, BLOCK_N):
+                            seen = b * BLOCK_M + i + N - M >= n * BLOCK_N + j
+                            s[i, j] = T.if_then_else(seen, s[i, j], -T.infinity("float32"))
                 else:
                     T.gemm(q, k, s, transpose_B=True, clear_accum=True)
                     for i, j in T.Parallel(BLOCK_M, BLOCK_N):
@@ -113,7 +128,7 @@ def test_products_know_the_mask(form: str) -> None:
     scores, weighed = (
         stmt for launch in lowered.launches for stmt in walk(launch.body) if isinstance(stmt, MicroGemm)
     )
-    assert (scores.c_reach is None) == (form == "before")
+    assert (scores.c_reach is None) == (form in ("before", "either"))
     assert weighed.a_reach is not None
     assert "depths" in tir_text(to_tir(lowered, target), target, "k")
 

@@ -3,7 +3,8 @@
     S = Q @ K; S[i, j] = S[i, j] if j - i <= reach else -inf; ...; o += P @ V        (P made of S)
 
 Blocks of S of which nothing is seen are not computed, and P @ V ends in each block of rows where P ends, if
-nothing but zeros comes behind the reach and V is finite: it looks (`products.depths`).
+nothing but zeros comes behind the reach and V is finite: it looks (`products.depths`). A branch around the
+mask, which says whether a tile has anything to hide, is part of the reach.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ _AXES = 2
 
 class LeaveHidden(BlockPass):
     """In: products, and Parallel loops that choose by row and column between an element of the product before
-    and something else, or between two numbers that a product adds to, one of them infinite. Out: the product
+    and something else, or between two numbers that a product adds to, one of them infinite; they may stand in
+    a branch. Out: the product
     before, and those behind it whose left operand is made of the tile, know how far behind its row a column
     is seen. One that adds to an infinity is computed: it makes NaN of some."""
 
@@ -124,6 +126,36 @@ def _all_defined(stmt: Stmt) -> Iterator[Var]:
 
 
 def _mask_of(stmt: Stmt) -> _Mask | None:
+    """The mask that a loop over all of a tile begins with, or that one in a branch does; None where it does
+    not."""
+    return _mask_of_branch(stmt) if isinstance(stmt, If) else _mask_of_loop(stmt)
+
+
+def _mask_of_branch(branch: If) -> _Mask | None:
+    """The masks of both sides, which end where they do as the condition is; a side without one hides
+    nothing."""
+    sides = [_first_mask(side) for side in (branch.then, branch.orelse)]
+    known = [mask for mask in sides if mask is not None]
+    if not known or any(loads(branch.cond)):
+        return None
+    tile, before = known[0].tile, known[0].before
+    if not all(mask.tile.same_as(tile) and mask.before == before for mask in known):
+        return None
+    everything = tirx.const(int_value(tile.shape[-1]), dtype_of(known[0].reach))
+    reach = tirx.Select(branch.cond, *(everything if mask is None else mask.reach for mask in sides))
+    return None if uses(reach, set(_all_defined(branch))) else _Mask(tile, reach, before)
+
+
+def _first_mask(side: Block) -> _Mask | None:
+    """The first mask of a side, if nothing touches its tile in front of it."""
+    for number, stmt in enumerate(side):
+        mask = _mask_of(stmt)
+        if mask is not None:
+            return None if any(touches(it, mask.tile) for it in side[:number]) else mask
+    return None
+
+
+def _mask_of_loop(stmt: Stmt) -> _Mask | None:
     """The mask that a loop over all of a tile begins with; None where it does not."""
     store = _first_store(stmt) if isinstance(stmt, Parallel) and len(stmt.vars) == _AXES else None
     if store is None:
