@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from compiled import Library, numpy_type
@@ -71,6 +72,7 @@ FORMS = {
     "bytes": ("int8", 1, f"cast(float32, packed[j, k]) * {SCALE}"),
     "plain bytes": ("int8", 1, "cast(float32, packed[j, k])"),
 }
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 #: What tables have, the second row for weights; exact with few bits.
 CODES = np.float32([[0] * 16, np.arange(16) ** 2 / 16 - 4])
 
@@ -94,6 +96,33 @@ def test_few_rows_take_numbers_as_they_are_stored(form: str, rows: int) -> None:
     few = rows == 1 or form != "plain bytes"  # which products of several rows read
     assert has_product(form=form, rows=rows, group=group) != few
     assert has_product(form=form, rows=rows, group=64) != few
+
+
+@pytest.mark.parametrize("stored", FLOAT8)
+def test_few_rows_take_floats_of_eight_bits(stored: str) -> None:
+    """One row, and two that are scaled, have no tile of weights."""
+    rows = {"plain bytes": 1, "bytes": 2}
+    for form, few in rows.items():
+        assert not has_product(form=form, rows=few, stored=stored)
+        assert has_product(form=form, rows=few + 1, stored=stored)
+
+
+def test_results_of_floats_of_eight_bits() -> None:
+    """All of them, denormal numbers, infinities and NaN too, the last ones in weights of their own."""
+    cases = list(zip(FLOAT8, ("plain bytes", "bytes"), strict=True))
+    kernels = {str(at): text(form, stored=stored, wide="float32") for at, (stored, form) in enumerate(cases)}
+    library = Library(kernels, "x86-64-v3")
+    rng, (n, k) = np.random.default_rng(0), (21, 256)
+    a, y = rng.integers(-4, 5, (1, k)).astype(np.float32), np.zeros((16, 64), np.float32)
+    scales, zeros = np.full((n, k // 32), 0.5, np.float16), np.zeros((n, k // 32), np.uint8)
+    for at, (stored, form) in enumerate(cases):
+        w = np.tile(np.arange(256, dtype=np.uint8), (n, 1)).view(getattr(ml_dtypes, stored))
+        w[1:] = np.where(np.isfinite(w[1:].astype(np.float32)), w[1:], 0)
+        c = np.zeros((1, n), np.float32)
+        library.run(str(at), [a, w, scales, zeros, CODES, y, c], {"M": 1, "N": n, "K": k})
+        dense = w.astype(np.float64) * (1.0 if form == "plain bytes" else 0.5)
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_allclose(c, a.astype(np.float64) @ dense.T, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

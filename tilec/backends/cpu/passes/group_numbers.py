@@ -6,7 +6,7 @@ numbers  float32(int32(packed[j, t * 16 + p]) & 15) - z, float32(int32(packed[j,
 z        float32(zeros[j, t])
 scale    s[j, t]                                        for k = t * 32 + p * 2, and for the k behind it
 
-A number may also be what a table has at one, as the code of weights has.
+A number may also be what a table has at one, as the code of weights has, or a float of 8 bits.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from tilec.ir.exprs import (
     variables_of,
     with_part,
 )
+from tilec.lowering.math.float8 import FLOAT8_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -48,6 +49,7 @@ _ORDERS = ((1, False), (2, False), (2, True), (4, False), (4, True), (8, False),
 BYTE = 8
 #: Bits of types of stored integers.
 _STORED = {"int8": BYTE, "uint8": BYTE, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32}
+_BITS = _STORED | dict.fromkeys(FLOAT8_TYPES, BYTE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +60,7 @@ class GroupNumbers:
     ``stored`` is what memory has at ``at`` of group ``group``; its numbers lie side by side along K, or
     ``apart``, each as many elements behind the one before as the group has of what memory has. An integer is
     as many of these as are ``joined``, the first one in its lowest bits, with the bits of ``flipped`` turned
-    over."""
+    over; a float of 8 bits is a float32 in its place."""
 
     group: Var
     at: Var
@@ -93,6 +95,8 @@ class GroupNumbers:
 
     def read(self, at: Expr) -> Expr:
         """Integer ``at`` of a group."""
+        if dtype_of(self.stored) in FLOAT8_TYPES:
+            return cast_to(substitute(self.stored, {self.at: at}), dtype_of(self.integer))
         parts = [substitute(self.stored, {self.at: at * self.joined + part}) for part in range(self.joined)]
         whole = parts[0] if self.joined == 1 else _joined(parts, dtype_of(self.integer))
         return whole ^ _signed(self.flipped) if self.flipped else whole
@@ -206,13 +210,14 @@ def _in_groups(value: Expr, steps: _Steps) -> GroupNumbers | None:
     stored = each_once(load for part in known for load in loads(part.number) if not _is_table(load))
     if len(stored) != 1 or not _is_side_by_side(stored[0], at, analyzer):
         return None
-    if dtype_of(stored[0]) not in _STORED or bits_of(stored[0]) > BYTE * steps.each:
+    if dtype_of(stored[0]) not in _BITS or bits_of(stored[0]) > BYTE * steps.each:
         return None
     if not all(_is_alike(first, part) for part in others):
         return None
-    integer = tirx.Var("stored", dtype_of(stored[0]))
+    kind = "float32" if dtype_of(stored[0]) in FLOAT8_TYPES else dtype_of(stored[0])
+    integer, read = tirx.Var("stored", kind), cast_to(stored[0], kind)
     numbers = tuple(
-        with_part(substitute(part.number, _renamed(part, first)), stored[0], integer) for part in known
+        with_part(substitute(part.number, _renamed(part, first)), read, integer) for part in known
     )
     shared, scale = dict(first.shared), first.scale
     return GroupNumbers(group, at, steps.size, stored[0], integer, numbers, shared, scale, steps.apart)
@@ -233,8 +238,8 @@ def _signed(bits: int) -> Expr:
 
 
 def bits_of(stored: TensorLoad) -> int:
-    """Bits of a stored integer."""
-    return _STORED[dtype_of(stored)]
+    """Bits of what memory has."""
+    return _BITS[dtype_of(stored)]
 
 
 def _is_alike(one: _Number, other: _Number) -> bool:
@@ -309,7 +314,9 @@ def _as_float(value: Expr) -> Expr:
 
 
 def _is_number(expr: Expr, at: Var) -> bool:
-    """Whether an integer is a value of one stored integer alone."""
+    """Whether an integer is a value of one stored integer alone, or what memory has a float of 8 bits."""
+    if isinstance(expr, TensorLoad) and dtype_of(expr) in FLOAT8_TYPES:
+        return uses(expr, (at,))
     found = each_once(loads(expr))
     if len(found) != 1 or not uses(found[0], (at,)) or not dtype_of(expr).startswith(("int", "uint")):
         return False

@@ -38,6 +38,7 @@ from tilec.ir.nodes import Alloc, Bind, Block, For, Gemm, If, Kernel, Launch, Pi
 from tilec.lowering.analysis.regions import is_whole
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import addressed_in, changed_in, users, with_overlapping, written_in
+from tilec.lowering.math.float8 import FLOAT8_TYPES
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:
@@ -47,9 +48,9 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 #: Rows of activations that are multiplied together at most, floats and integers; of more, tiles of weights
-#: are made. In tiles of fewer, two rows and more are multiplied by plain bytes as they lie
-#: (docs/performance/cpu-2026-11-29.md).
-_ROWS, _ROWS_OF_INTEGERS, _ROWS_OF_BYTES = 4, 8, 1
+#: are made. In tiles of fewer, two rows and more are multiplied by plain bytes as they lie, three and more by
+#: scaled floats of 8 bits (docs/performance/cpu-2026-11-29.md).
+_ROWS, _ROWS_OF_INTEGERS, _ROWS_OF_BYTES, _ROWS_OF_FLOAT8 = 4, 8, 1, 2
 #: Lanes that are worth a loop, where groups do not surely fill all of them.
 _FEW_LANES = 8
 #: Trips whose groups fill a vector together.
@@ -62,9 +63,9 @@ _AXES = 2
 
 class SumGroups(Pass):
     """In: a loop along K of ``Gemm``, whose weights copies and elementwise loops make of integers that hold
-    several, of a table's elements at such numbers, or of bytes. Out: sums of groups of
-    stored numbers, and no product, where it has few rows; where that is open, a branch between them and the
-    loop as it was."""
+    several, of a table's elements at such numbers, or of bytes, floats of 8 bits among them. Out: sums of
+    groups of stored numbers, and no product, where it has few rows; where that is open, a branch between them
+    and the loop as it was."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with such loops replaced, and without the tiles that nothing fills then."""
@@ -91,7 +92,7 @@ class _Sums(ScopedRewrite):
         product = self._found(stmt) if isinstance(stmt, (For, Pipelined)) else None
         if product is None:
             return super().stmt(stmt)
-        if product.rows <= (_ROWS_OF_BYTES if product.groups.are_plain else _most_rows(product)):
+        if product.rows <= _few_rows(product):
             self.dropped.update(product.tiles)
             return sums_stmts(product, self.target)
         return [self._branch(product)]
@@ -196,8 +197,16 @@ def _are_taken(sums: str, weight: Expr, activation: Expr, groups: GroupNumbers, 
     return dtype_of(weight) in CONVERTED and groups.is_zero_beyond
 
 
+def _few_rows(product: GroupProduct) -> int:
+    """Rows whose tiles have sums alone: of more, other products read what is stored, or tiles are made."""
+    if product.groups.are_plain:
+        return _ROWS_OF_BYTES
+    is_float8 = dtype_of(product.groups.stored) in FLOAT8_TYPES
+    return _ROWS_OF_FLOAT8 if is_float8 else _most_rows(product)
+
+
 def _most_rows(product: GroupProduct) -> int:
-    """Rows that sums of stored numbers are ahead for."""
+    """Rows for which sums of stored numbers are ahead of tiles of weights."""
     return _ROWS if product.sums == "float32" else _ROWS_OF_INTEGERS
 
 
