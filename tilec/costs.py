@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import operator
 import struct
+import sys
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 
 from tilec.capacity import CAPACITY
@@ -69,12 +71,19 @@ def check_cost(text: str, dims: Collection[str]) -> None:
 def _read_by(text: str) -> tuple[str, ...]:
     """The names that a cost reads. Raises SizeError where a text is none."""
     for node in walk(parse(_GRAMMAR, text)):
+        if isinstance(node, Literal) and not _is_finite(node.value):
+            raise SizeError(f'"{text}" has a number that is no double of finite size')
         if isinstance(node, Apply) and node.op == "/" and not _is_divisor(node.parts[1]):
             raise SizeError(
                 f'"{text}" divides by something else than a number other than 0, or max(number, ...) of one '
                 "above 0"
             )
     return names_of(_GRAMMAR, text)
+
+
+def _is_finite(value: float) -> bool:
+    """Of integers, too, which may have more digits than a double's range."""
+    return abs(value) <= sys.float_info.max
 
 
 def _is_divisor(node: Node) -> bool:
@@ -86,10 +95,25 @@ def _is_divisor(node: Node) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def cost_tree(text: str) -> Node:
-    """A cost as arithmetic, min, max and ceil of dims and `SHARE`, with quotients by what varies alone.
-    Raises SizeError where it is none."""
-    return _plain(parse(_GRAMMAR, text))
+def cost_tree(text: str, pins: tuple[tuple[str, int], ...] = ()) -> Node:
+    """A cost as arithmetic, min, max and ceil of dims and `SHARE`, with quotients by what varies alone, and
+    what follows from dims of known values as numbers. Raises SizeError where it is none."""
+    return _decided(_plain(parse(_GRAMMAR, text)), {name: float(value) for name, value in pins})
+
+
+def _decided(node: Node, pins: Mapping[str, float]) -> Node:
+    """A tree with the values that the pins decide. What has none stays, as infinities are no texts of C."""
+    if isinstance(node, Name):
+        return Literal(pins[node.name]) if node.name in pins else node
+    if isinstance(node, Literal):
+        return node
+    left = Apply(node.op, tuple(_decided(part, pins) for part in node.parts))
+    if not all(isinstance(part, Literal) for part in left.parts):
+        return left
+    with suppress(OverflowError, ValueError):
+        value = float(value_of(_GRAMMAR, left, {}))
+        return Literal(value) if math.isfinite(value) else left
+    return left
 
 
 def _plain(node: Node) -> Node:
@@ -107,10 +131,10 @@ def _plain(node: Node) -> Node:
 
 
 def _product(left: Node, right: Node) -> Node:
-    """Numbers that follow each other are multiplied here."""
+    """Numbers that follow each other are multiplied here, but to an infinity."""
     if isinstance(right, Literal) and isinstance(left, Apply) and left.op == "*":
         first, last = left.parts
-        if isinstance(last, Literal):
+        if isinstance(last, Literal) and math.isfinite(last.value * right.value):
             return Apply("*", (first, Literal(last.value * right.value)))
     return Apply("*", (left, right))
 

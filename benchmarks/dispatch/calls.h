@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHAPES = 4096, CLASSES = 8 };
+enum { SHAPES = 4096, CLASSES = 9 };
 enum { SELECT, DOOR, WAYS };
-static const char* const class_names[CLASSES] = {"exact",   "guarded", "fallback", "chosen",
-                                                 "growing", "again",   "turns",    "miss"};
+static const char* const class_names[CLASSES] = {"exact", "guarded", "fallback", "chosen", "growing",
+                                                 "again", "turns",   "weights",  "miss"};
 static const char* const way_names[WAYS] = {"select", "door"};
 
 static int64_t shapes[CLASSES][SHAPES][3];
@@ -19,11 +19,11 @@ static float tensor[16];
 static tilec_exec run;
 static const tilec_library* library;
 static const tilec_kernel* kernels[CLASSES];
-static const char* const kernel_names[CLASSES] = {"open",   "open",   "open",   "priced",
-                                                  "priced", "priced", "priced", "closed"};
+static const char* const kernel_names[CLASSES] = {"open",   "open",   "open",    "priced", "priced",
+                                                  "priced", "priced", "weights", "closed"};
 typedef tilec_status (*typed_door)(const tilec_exec*, float*, int64_t, int64_t, int64_t);
-static const typed_door doors[CLASSES] = {bench_open,   bench_open,   bench_open,   bench_priced,
-                                          bench_priced, bench_priced, bench_priced, bench_closed};
+static const typed_door doors[CLASSES] = {bench_open,   bench_open,   bench_open,    bench_priced, bench_priced,
+                                          bench_priced, bench_priced, bench_weights, bench_closed};
 
 static void fail(const char* what) {
   fprintf(stderr, "%s: %s\n", what, bench_last_error());

@@ -24,7 +24,7 @@ else:
 
 NAME = "bench"
 _SCHEDULES = Path(__file__).parents[2] / "manifests" / "llm.schedules.toml"
-CLASSES = ("exact", "guarded", "fallback", "chosen", "growing", "again", "turns", "miss")
+CLASSES = ("exact", "guarded", "fallback", "chosen", "growing", "again", "turns", "weights", "miss")
 Guards = tuple[tuple[str, Guard], ...]
 Shape = tuple[int, int, int]
 
@@ -36,6 +36,7 @@ void bench_entry(float* a, int64_t m, int64_t n, int64_t k, void* scratch, int64
 _SETS = (("MNK", ""), ("NK", "M"), ("MK", "N"), ("K", "M"))
 _MOST = 4096
 _FEW = 8
+_WEIGHTS: Guards = (("N", Guard(eq=_MOST)), ("K", Guard(eq=_MOST)))
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class Workload:
     """A library, and random shapes for each class: served by a variant that pins all dims (exact), by one of
     three further sets of pinned dims with a guard beside (guarded), by the variant without guards (fallback),
     by one of several schedules in its place (chosen), the same for one dim that grows by 1 from call to call
-    (growing), for few shapes in any order (again) and for two in turns (turns) or, in a kernel that has
-    neither, by none (miss)."""
+    (growing), for few shapes in any order (again) and for two in turns (turns), for any number of rows of a
+    kernel whose other dims are pinned (weights) or, in a kernel that has none of these, by none (miss)."""
 
     spec: PackageSpec
     shapes: dict[str, list[Shape]]
@@ -52,7 +53,7 @@ class Workload:
 
 def workload(variants: int, shapes: int, seed: int = 0) -> Workload:
     """``variants`` is what the kernel "open" has; "closed" lacks its fallback, and "priced" has the schedules
-    of the shipped 16-bit products in its place."""
+    of the shipped 16-bit products in its place; "weights" has these alone, for one N and K."""
     rng = random.Random(seed)
     guards = _guards(variants - 1, rng)
     image = _image()
@@ -61,6 +62,7 @@ def workload(variants: int, shapes: int, seed: int = 0) -> Workload:
         _kernel("closed", [(each, "") for each in guards], image),
         _kernel("open", [*((each, "") for each in guards), ((), "")], image),
         _kernel("priced", priced, image),
+        _kernel("weights", [(_WEIGHTS, cost) for cost in _costs()], image),
     )
     pinned = [each for each in guards if _pins(each) == 3]
     others = [each for each in guards if _pins(each) < 3]
@@ -73,6 +75,7 @@ def workload(variants: int, shapes: int, seed: int = 0) -> Workload:
         "growing": _growing(guards, rng, shapes),
         "again": rng.choices(missed[:_FEW], k=shapes),
         "turns": [missed[each % 2] for each in range(shapes)],
+        "weights": [_admitted(_WEIGHTS, rng) for _ in range(shapes)],
         "miss": missed,
     }
     return Workload(PackageSpec(NAME, "0", native_host(), kernels), drawn)

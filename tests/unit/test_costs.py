@@ -58,6 +58,8 @@ def test_the_first_of_equal_costs_is_the_cheapest() -> None:
         ("waves(M, N)", "a cost is made of"),
         ("__import__('os')", "a cost is made of"),
         ("1 +", "is no cost"),
+        ("M * 1e999", "no double of finite size"),
+        (f"M * {10**400}", "no double of finite size"),
     ],
 )
 def test_what_is_no_cost_is_refused(text: str, why: str) -> None:

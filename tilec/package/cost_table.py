@@ -49,7 +49,9 @@ def costs_source(kernel: KernelRecord, prefix: str, guards: Sequence[tuple[int, 
     place of its first guard in the kernel's array of guards and their number."""
     dims = tuple(dim.name for dim in kernel.dims)
     return "".join(
-        _source(dims, tuple(kernel.variants[index].cost for index in run)).replace("@", _costs(prefix, run))
+        _source(dims, tuple(kernel.variants[at].cost for at in run), _pins(kernel, run)).replace(
+            "@", _costs(prefix, run)
+        )
         + array("candidate", _rivals(prefix, run), _candidates(others, guards))
         for run, others in runs_of(kernel).items()
     )
@@ -63,6 +65,11 @@ def cost_fields(kernel: KernelRecord, prefix: str) -> list[dict[str, object]]:
         for number, index in enumerate(run):
             rows[index] = {"costs": levels, "rivals": rivals, "choice": number}
     return rows
+
+
+def _pins(kernel: KernelRecord, run: range) -> tuple[tuple[str, int], ...]:
+    """The dims that have one value where a run is compared."""
+    return tuple((dim, guard.eq) for dim, guard in kernel.variants[run.start].guards if guard.eq is not None)
 
 
 def _costs(prefix: str, run: range) -> str:
@@ -87,9 +94,9 @@ def _candidates(runs: Sequence[range], guards: Sequence[tuple[int, int]]) -> lis
 
 
 @lru_cache(maxsize=256)
-def _source(dims: tuple[str, ...], costs: tuple[str, ...]) -> str:
+def _source(dims: tuple[str, ...], costs: tuple[str, ...], pins: tuple[tuple[str, int], ...]) -> str:
     """The functions for one list of costs, with "@" for its name: one for each length of vectors."""
-    groups = together([cost_tree(text) for text in costs])
+    groups = together([cost_tree(text, pins) for text in costs])
     longest = max(map(_width, groups))
     widths = [min(width, longest) for width in _WIDTHS]
     texts = [_function(dims, groups, width) for width in dict.fromkeys(widths)]

@@ -7,6 +7,7 @@ import ctypes
 import random
 import re
 import struct
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from linked import link
 from tilec.capacity import CAPACITY
 from tilec.codegen.image import Image
 from tilec.costs import cheapest, cost
+from tilec.ir.guards import Guard
 from tilec.manifest import load_manifest
 from tilec.package.cost_table import costs_source
 from tilec.package.model import DimRecord, KernelRecord, VariantRecord
@@ -28,6 +30,8 @@ SHIPPED = Path(__file__).parents[3] / "manifests" / "llm.toml"
 UNITS = 132
 #: Costs that are 0 for few rows, which some ways to round up make a negative one.
 ZEROS = {("ceil(M / 10 - 0.9)", "ceil(M / 20 - 0.8)", "M * 0"): ("M",)}
+#: Values of all dims but the first where these are pinned: 1 besides what is a whole number of tiles or none.
+PINNED = (4096, 11008, 1, 4097)
 #: Shapes at which the costs of a list are compared: a few, and many.
 FEW, MANY = 40, 200
 NUMBERS = CAPACITY.max_choices - 1
@@ -48,9 +52,21 @@ def compared() -> dict[tuple[str, ...], tuple[str, ...]]:
     return {tuple(texts): key[0] for key, texts in lists.items() if len(texts) > 1} | ZEROS
 
 
-def kernel_of(dims: tuple[str, ...], texts: tuple[str, ...]) -> KernelRecord:
+@cache
+def cases() -> list[tuple[tuple[str, ...], tuple[str, ...], dict[str, int]]]:
+    """The costs of each list with its dims, all of them open, and of every fourth again with one value for
+    all but the first dim, as a kernel for given weights has."""
+    chosen = list(compared().items())[::4]
+    pinned = [(texts, dims, dict(zip(dims[1:], PINNED, strict=False))) for texts, dims in chosen if dims[1:]]
+    return [*((texts, dims, {}) for texts, dims in compared().items()), *pinned]
+
+
+def kernel_of(
+    dims: tuple[str, ...], texts: tuple[str, ...], pins: Mapping[str, int] | None = None
+) -> KernelRecord:
     image = Image("sm_90a", b"", "", ())
-    variants = tuple(VariantRecord("sm_90a", (), image, cost=text) for text in texts)
+    guards = tuple((dim, Guard(eq=value)) for dim, value in (pins or {}).items())
+    variants = tuple(VariantRecord("sm_90a", guards, image, cost=text) for text in texts)
     return KernelRecord("k", (), tuple(map(DimRecord, dims)), variants)
 
 
@@ -59,9 +75,9 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """A library with ``list_<i>(level)``, which gives the function of list i."""
     folder = tmp_path_factory.mktemp("costs")
     texts = (
-        costs_source(kernel_of(dims, each), f"list_{at}", [(0, 0)] * len(each))
+        costs_source(kernel_of(dims, each, pins), f"list_{at}", [(0, 0)] * len(each))
         + f"costs_fn list_{at}(int level) {{ return list_{at}_costs_0_levels[level]; }}\n"
-        for at, (each, dims) in enumerate(compared().items())
+        for at, (each, dims, pins) in enumerate(cases())
     )
     source = folder / "costs.c"
     source.write_text('#include "costs.h"\n' + "".join(texts))
@@ -83,8 +99,8 @@ def computed(count: int) -> list[list[tuple[dict[str, int], list[int], int]]]:
     and the number of the cheapest."""
     rng = random.Random(0)
     found = []
-    for texts, dims in compared().items():
-        shapes = [{dim: int(2 ** rng.uniform(0, 17)) for dim in dims} for _ in range(count)]
+    for texts, dims, pins in cases():
+        shapes = [{dim: int(2 ** rng.uniform(0, 17)) for dim in dims} | pins for _ in range(count)]
         found.append([(sizes, marked(texts, sizes), cheapest(texts, sizes, UNITS)) for sizes in shapes])
     return found
 
@@ -138,3 +154,17 @@ def test_statements_that_wait_for_fewer_come_first() -> None:
     kinds = re.findall("COST_CEIL|(?:COST_MARKED|cost_marked)", text[: text.index("\n}\n")])
     assert kinds[:3] == ["COST_CEIL"] * 3
     assert "COST_CEIL" not in kinds[3:]
+
+
+def test_what_pinned_dims_decide_is_computed_at_build() -> None:
+    texts = ("1 + ceil(N / 3) * M", "2 + ceil(N / 7) * M")
+    text = costs_source(kernel_of(("M", "N"), texts, {"N": 21}), "k", [(0, 0)] * len(texts))
+    assert "{7.0, 3.0}," in text
+    assert "dims[1]" not in text
+    assert "COST_CEIL" not in text
+
+
+def test_a_pinned_part_without_a_value_stays() -> None:
+    texts = ("M + N * 1e200 * 1e200", "M + 2")
+    text = costs_source(kernel_of(("M", "N"), texts, {"N": 21}), "k", [(0, 0)] * len(texts))
+    assert "inf" not in text
