@@ -53,14 +53,11 @@ def run_tasks(
 ) -> None:
     """Calls ``done(position, result)`` here as tasks finish, in any order.
 
-    One job runs all tasks in this process, which a kernel's file that ends it takes along. With more, one
-    task has a process of its own, too: where one dies, the CompileError names the tasks that were under way
-    by ``title``. The first error of a task cancels the rest and is raised; so is an interrupt, and no compile
-    process outlives the call.
+    One task or one job has a process of its own, too, as a kernel's file may end it: where one dies, the
+    CompileError names the tasks that were under way by ``title``. The first error of a task cancels the rest
+    and is raised; so is an interrupt, and no compile process outlives the call.
     """
-    if jobs == 1 or not tasks:
-        for at, task in enumerate(tasks):
-            done(at, work(task))
+    if not tasks:
         return
     with _folder() as folder, _executor(min(jobs, len(tasks)), folder) as executor:
         with _main_module_hidden(), _interrupts_deferred():

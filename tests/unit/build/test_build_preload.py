@@ -114,11 +114,12 @@ from tilec.build.pool import run_tasks
 if __name__ == "__main__":
     tasks = ["1", "__import__('os').kill(__import__('os').getpid(), 9)", "2", "3"]
     asked = tasks[1:2] if "alone" in sys.argv else tasks
-    run_tasks(eval, asked, 2, lambda *_: None, lambda task: f"task {tasks.index(task)}")
+    jobs = 1 if "one after the other" in sys.argv else 2
+    run_tasks(eval, asked, jobs, lambda *_: None, lambda task: f"task {tasks.index(task)}")
 """
 
 
-@pytest.mark.parametrize("tasks", ["of several", "alone"])
+@pytest.mark.parametrize("tasks", ["of several", "alone", "one after the other"])
 def test_a_process_that_dies_is_told_with_what_it_did(tmp_path: Path, tasks: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(DYING)
