@@ -103,10 +103,25 @@ def _bits(truths: Iterable[bool]) -> int:
 
 
 def _values(guards: Sequence[Guard]) -> set[int]:
-    """Values of a dim that stand for all: as many as divisors tell apart behind each bound."""
+    """Values of a dim that stand for all: each bound, and behind it the first one of each kind that divisors
+    tell apart. Those are as many as there are least common multiples of some of them, however large."""
     edges = {edge for each in guards for edge in (each.eq, each.min, each.max) if edge is not None}
-    period = math.lcm(*(each.div for each in guards))
-    return {value for edge in (0, *edges) for value in (edge, *range(edge + 1, edge + 1 + period))}
+    divisors = {each.div for each in guards}
+    multiples = {1}
+    for divisor in divisors:
+        multiples |= {math.lcm(divisor, each) for each in multiples}
+    behind = {_next_multiple(edge, each, divisors) for edge in (0, *edges) for each in multiples}
+    return {0, *edges} | behind
+
+
+def _next_multiple(edge: int, of: int, divisors: Iterable[int]) -> int:
+    """The first value above ``edge`` that ``of`` divides, and none of the divisors but those that divide
+    ``of``: every such value is of one kind."""
+    others = [each for each in divisors if of % each]
+    value = edge - edge % of + of
+    while any(value % each == 0 for each in others):
+        value += of
+    return value
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,15 @@ def require_problems(found: Agenda) -> None:
             why="the library chooses among schedules for every variant, and uses no tuned config there",
             remedy="make schedules with --schedules FILE, or remove those of the override to tune one config",
         )
+    if not found.untouched:
+        targets = dict.fromkeys(each.target.name for kernel in found.plan.kernels for each in kernel.variants)
+        raise InputError(
+            "there is nothing to tune",
+            place=Place(str(found.plan.path)),
+            why=f"no device here runs code for {', '.join(targets)}",
+            remedy="choose other targets with --target or other devices with --devices, or take the work to "
+            "a machine that has such a device with --export",
+        )
     raise InputError(
         "there is nothing to tune",
         place=Place(str(found.plan.path)),

@@ -50,6 +50,13 @@ def test_a_wider_variant_takes_every_call_of_the_narrower_one() -> None:
     assert left(of("a", N="%8"), of("a", N=">=1")) == [0, 1], "a dim may be 0"
 
 
+def test_divisors_may_be_large() -> None:
+    assert left(of("a", N="%4611686018427387904"), of("a", **WIDE)) == [1]
+    assert left(of("a", N="%1000003"), of("b", N="%999983"), of("a", **WIDE)) == [0, 1, 2]
+    assert left(of("a", N="%1000003"), of("b", N="%2000006"), of("a", **WIDE)) == [1, 2]
+    assert left(of("a", N="%2000006"), of("b", N="%1000003"), of("b", **WIDE)) == [0, 2]
+
+
 def test_layouts_of_rows_come_down_to_one() -> None:
     every = [of("a", M=m, N=n) for m in ("%8", "dynamic") for n in ("%8", "dynamic")]
     assert left(*every) == [3]

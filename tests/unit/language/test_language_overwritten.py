@@ -206,3 +206,11 @@ def test_ceildiv_of_numbers():
     for size in (-4, 0):
         with pytest.raises(SourceValueError, match=rf"T\.ceildiv by {size}"):
             T.ceildiv(65, size)
+
+
+def test_more_blocks_than_an_index_counts_are_refused_with_their_line() -> None:
+    with pytest.raises(SourceValueError, match="with a grid extent of 2147483648") as caught:
+        build(_grid(2**31))
+    assert caught.value.why is not None
+    assert "0 to 2147483647 blocks" in caught.value.why
+    assert "where from a dim, its value in the manifest" in (caught.value.remedy or "")

@@ -139,3 +139,10 @@ def test_points_of_unknown_dims_are_named(manifest: Callable[..., Path]) -> None
 def test_nothing_to_tune_is_an_error(manifest: Callable[..., Path]) -> None:
     with pytest.raises(InputError, match="nothing to tune"):
         require_problems(agenda(manifest()))
+
+
+def test_targets_that_no_device_here_runs_are_named(manifest: Callable[..., Path]) -> None:
+    with pytest.raises(InputError, match="nothing to tune") as caught:
+        require_problems(agenda(manifest("block = [32]"), chosen=lambda _kernel: ()))
+    assert caught.value.why == "no device here runs code for x86-64-v2"
+    assert "--export" in (caught.value.remedy or "")

@@ -15,6 +15,8 @@ from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.value import Value, as_int, resolve
 
 DEFAULT_THREADS = 128
+#: Block indices have 32 bits.
+MOST_BLOCKS = (1 << 31) - 1
 _AXES = ("bx", "by", "bz")
 _THREAD_AXES = ("tx", "ty", "tz")
 
@@ -128,10 +130,10 @@ class Kernel:
     def _extent(self, block: Any) -> Any:
         block = as_int(block)
         if isinstance(block, int) and not isinstance(block, bool):
-            return _not_negative(int(block))
+            return _in_reach(int(block))
         if isinstance(block, Value) and block.dtype in ("int32", "int64"):
             known = sessions.constant(block.expr)
-            return block.expr if known is None else _not_negative(known)
+            return block.expr if known is None else _in_reach(known)
         raise source_error(
             SourceTypeError,
             f"grid extent {block!r} is neither an integer nor an integer expression",
@@ -192,15 +194,17 @@ def get_thread_extent(dim: int = 0) -> int:
     return current_launch("T.get_thread_extent").threads[dim]
 
 
-def _not_negative(extent: int) -> int:
-    if extent >= 0:
+def _in_reach(extent: int) -> int:
+    """A number of blocks that an index of 32 bits counts."""
+    if 0 <= extent <= MOST_BLOCKS:
         return extent
     raise source_error(
         SourceValueError,
         f"T.Kernel with a grid extent of {extent}",
         construct="T.Kernel",
-        why="a grid has no less than 0 blocks",
-        remedy="give a number of blocks; where it comes from a tile size, correct the config",
+        why=f"an axis of a grid has 0 to {MOST_BLOCKS} blocks",
+        remedy="give a number of blocks; where it comes from a tile size, correct the config, where from a "
+        "dim, its value in the manifest",
     )
 
 
