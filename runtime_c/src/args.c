@@ -115,10 +115,28 @@ static tilec_status unpack_bool(const kernel_record* kernel, const tilec_param* 
   return TILEC_OK;
 }
 
+/* The least number that is rounded to infinity; all but doubles travel as floats of 32 bits. */
+static double first_beyond(DLDataType dtype) {
+  if (dtype.bits != 16) return 0x1.ffffffp127;
+  return dtype.code == kDLBfloat ? 0x1.ffp127 : 65520.0;
+}
+
+/* Infinities and NaN are what was asked for; a finite number that would become one is not. */
+static bool float_fits(double value, DLDataType dtype) {
+  if (dtype.bits >= 64 || value - value != 0) return true;
+  double carried = (float)value, beyond = first_beyond(dtype);
+  return carried < beyond && carried > -beyond;
+}
+
 static tilec_status unpack_float(const kernel_record* kernel, const tilec_param* param, const tilec_arg* arg,
                                  tilec_value* out) {
   if (arg->tag != TILEC_ARG_FLOAT && arg->tag != TILEC_ARG_INT) return fail_tag(kernel, param, arg->tag);
-  out->f = arg->tag == TILEC_ARG_FLOAT ? arg->v.f : (double)arg->v.i;
+  double value = arg->tag == TILEC_ARG_FLOAT ? arg->v.f : (double)arg->v.i;
+  if (!float_fits(value, param->dtype)) {
+    return fail(TILEC_ERR_DTYPE, "%s: %s = %g does not fit its %u bits", kernel->info.name, param->name,
+                value, param->dtype.bits);
+  }
+  out->f = value;
   return TILEC_OK;
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,7 @@ def test_byte_offset_moves_the_base(library: Library) -> None:
         ({"flag": 2}, "TILEC_ERR_DTYPE"),
         ({"flag": 1.0}, "TILEC_ERR_ARGUMENT"),
         ({"scale": floats(1)}, "TILEC_ERR_ARGUMENT"),
+        ({"scale": 1e300}, "TILEC_OK"),
     ],
 )
 def test_scalars(library: Library, changes: dict[str, Any], status: str) -> None:
@@ -119,6 +121,24 @@ def test_scalars(library: Library, changes: dict[str, Any], status: str) -> None
         "scale": 0.5,
     }
     assert Door(library, "mixed").launch(list({**args, **changes}.values()))[0] == status
+
+
+@pytest.mark.parametrize(
+    ("alpha", "status"),
+    [
+        (65519.9, "TILEC_OK"),
+        (65520.0, "TILEC_ERR_DTYPE"),
+        (-100000, "TILEC_ERR_DTYPE"),
+        (1e300, "TILEC_ERR_DTYPE"),
+        (math.inf, "TILEC_OK"),
+        (math.nan, "TILEC_OK"),
+    ],
+)
+def test_a_finite_number_never_becomes_infinite(library: Library, alpha: float, status: str) -> None:
+    a, b, c = (np.zeros(shape, np.float32) for shape in ((4, 2), (2, 16), (4, 16)))
+    found, text = Door(library, "matmul").launch([a, b, c, alpha])
+    assert found == status
+    assert found == "TILEC_OK" or f"alpha = {alpha:g} does not fit its 16 bits" in text
 
 
 def test_dims_may_be_appended(library: Library) -> None:
