@@ -19,7 +19,9 @@ C_WORDS = frozenset(
     nullptr operator or or_eq private protected public register reinterpret_cast requires restrict
     return short signed sizeof static static_assert static_cast struct switch template this
     thread_local throw true try typedef typeid typename typeof typeof_unqual union unsigned using
-    virtual void volatile wchar_t while xor xor_eq""".split()
+    virtual void volatile wchar_t while xor xor_eq
+    _Alignas _Alignof _Atomic _BitInt _Bool _Complex _Decimal128 _Decimal32 _Decimal64 _Generic _Imaginary
+    _Noreturn _Static_assert _Thread_local""".split()
 )
 _CPP_NAMESPACES = frozenset(("std", "posix"))
 #: Macros of compilers and of the headers that tilec.h includes.

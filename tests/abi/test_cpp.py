@@ -91,6 +91,8 @@ def test_pkg_config_links_the_archives(prefixes: list[Path], tmp_path: Path) -> 
     assert not any("sample" in name for name in elf.read(made).needed)
 
 
+#: Kernels with names of tilec.h and dlpack.h.
+HEADER = {"TILEC_OK", "tilec_status", "tilec_exec", "tilec_kernel", "tilec_library", "DLDataType", "kDLCPU"}
 #: A name that C++ reserves, a rank of 0, elements without a C++ type, a dim that no shape shows
 CALL = """
 #include <odd.hpp>
@@ -111,6 +113,7 @@ def test_odd_signatures_compile(sample: BuildReport, tmp_path: Path) -> None:
     kernels = (
         KernelRecord("new", params, (DimRecord("n"), DimRecord("rows")), ()),
         KernelRecord("idle", (), (), ()),
+        *(KernelRecord(name, params, (DimRecord("n"), DimRecord("rows")), ()) for name in sorted(HEADER)),
     )
     spec = PackageSpec("odd", "1.0", native_host(), kernels)
     (tmp_path / "odd.h").write_text(header_source(spec, "0"))

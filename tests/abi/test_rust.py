@@ -184,7 +184,8 @@ def test_names_and_types_of_every_kind(package: Path, tmp_path: Path) -> None:
     )
     add = sample_spec(native_host()).kernels[0]
     dims = tuple(map(DimRecord, ("N", "self", "bytes")))
-    kernels = tuple(replace(add, name=name, params=params, dims=dims) for name in ("int_add", "loop"))
+    names = ("Error", "int_add", "loop")
+    kernels = tuple(replace(add, name=name, params=params, dims=dims) for name in names)
     files = crate_of(replace(sample_spec(native_host()), kernels=kernels))
     for where, text in files.items():
         (tmp_path / where).parent.mkdir(parents=True, exist_ok=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, NamedTuple
 
 from tilec.build.asked import asked_roads, remarks_on_roads
@@ -37,14 +38,14 @@ class Elaborated(NamedTuple):
 
 
 def elaborate_variant(variant: Variant) -> Elaborated:
-    """The kernel of a variant.
+    """The kernel of a variant. What its file prints goes to stderr, as stdout is the command's.
 
     Raises SourceError for what the author can mend, and other errors of the tree for defects.
     """
     from tilec.language.frontend.elaborate import check_parameters, defaults, load_entry
     from tilec.language.frontend.verified import verify_source
 
-    with naming(variant), author_modules_afresh(variant.source, variant.base):
+    with naming(variant), author_modules_afresh(variant.source, variant.base), redirect_stdout(sys.stderr):
         entry = load_entry(variant.source, variant.base)
         check_parameters(entry, variant.value_places, variant.kernel)
         with blaming_values(entry, variant):

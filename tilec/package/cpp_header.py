@@ -83,7 +83,7 @@ def _argument(param: ParamRecord) -> str:
     if not param.is_tensor:
         return _scalar(param.name)
     dtype = lookup(param.dtype)
-    view = f"{identifier(param.name)}, DLDataType{{{dtype.dlpack}, {dtype.bits}, 1}}, exec"
+    view = f"{identifier(param.name)}, ::DLDataType{{{dtype.dlpack}, {dtype.bits}, 1}}, exec"
     return f"::tilec::detail::tensor_argument({view})"
 
 

@@ -20,7 +20,7 @@ from tilec.package.templates import render
 _RESERVED = frozenset(
     """Self abstract as async await become box crate dyn final fn gen impl in let loop macro match mod move
     mut override priv pub ref self super trait type unsafe unsized use where yield
-    how bytes ok device float int""".split()
+    how bytes ok device float int Error""".split()
 )
 
 _TYPES = {"float": "f32", "double": "f64", "bool": "bool"} | {

@@ -243,3 +243,10 @@ def test_many_calls_are_served_as_one_by_one(tmp_path: Path) -> None:
         found.update((int(value), each) for value in values[mask] if int(value) not in found)
     assert found == {int(value): server.service({"M": int(value)}) for value in values}
     assert {each.kind for each in found.values()} == {"hit", "miss"}
+
+
+def test_what_a_file_prints_leaves_stdout_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "k.py").write_text("print('seen')\nk = 1\n")
+    with pytest.raises(SourceError):
+        elaborate_variant(variant(tmp_path))
+    assert capsys.readouterr() == ("", "seen\n")

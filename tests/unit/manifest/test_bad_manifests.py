@@ -410,6 +410,7 @@ def test_kernel_errors(
         ('name = "demo"', 'name = "tilec_x"', 4, "collide", ""),
         ('name = "demo"', 'name = "std"', 4, "namespace of C++", ""),
         ('name = "demo"', 'name = "co_await"', 4, "no C identifier", ""),
+        ('name = "demo"', 'name = "_Bool"', 4, "no C identifier", ""),
         ('name = "demo"', 'name = "lambda"', 4, "keyword of Python", ""),
         ('name = "demo"', 'name = "random"', 4, "Python module", ""),
         ('name = "demo"', 'name = "cuda"', 4, "libcuda.so", ""),

@@ -7,12 +7,12 @@
 namespace demo {
 
 /* The table of the library. */
-inline const tilec_library& library() noexcept { return *::demo_library(); }
+inline const ::tilec_library& library() noexcept { return *::demo_library(); }
 
 /* Fails with TILEC_ERR_ABI unless header and library are of one build. */
 inline ::tilec::expected<void> check_build(::std::nothrow_t) noexcept {
-  const tilec_status status = ::demo_check_build(DEMO_BUILD_ID);
-  if (status != TILEC_OK) return ::tilec::failure{status, ::demo_last_error()};
+  const ::tilec_status status = ::demo_check_build(DEMO_BUILD_ID);
+  if (status != ::TILEC_OK) return ::tilec::failure{status, ::demo_last_error()};
   return {};
 }
 inline void check_build() { check_build(::std::nothrow).value(); }
@@ -23,53 +23,53 @@ inline void check_build() { check_build(::std::nothrow).value(); }
  *   C: float16[M, 64], written
  *   alpha: bfloat16 scalar
  *   default: bool scalar */
-inline ::tilec::expected<void> matmul(::std::nothrow_t, ::tilec::tensor<const int8_t, 2> A, ::tilec::tensor<const float, 2> B, ::tilec::tensor<void, 2> C, float alpha, bool default_, const tilec_exec* exec = nullptr) noexcept {
-  static const tilec_kernel* const kernel_ = ::demo_library()->find("matmul");
+inline ::tilec::expected<void> matmul(::std::nothrow_t, ::tilec::tensor<const int8_t, 2> A, ::tilec::tensor<const float, 2> B, ::tilec::tensor<void, 2> C, float alpha, bool default_, const ::tilec_exec* exec = nullptr) noexcept {
+  static const ::tilec_kernel* const kernel_ = ::demo_library()->find("matmul");
   return ::tilec::detail::launch(*::demo_library(), kernel_, exec,
-      ::tilec::detail::tensor_argument(A, DLDataType{0, 8, 1}, exec),
-      ::tilec::detail::tensor_argument(B, DLDataType{2, 32, 1}, exec),
-      ::tilec::detail::tensor_argument(C, DLDataType{2, 16, 1}, exec),
+      ::tilec::detail::tensor_argument(A, ::DLDataType{0, 8, 1}, exec),
+      ::tilec::detail::tensor_argument(B, ::DLDataType{2, 32, 1}, exec),
+      ::tilec::detail::tensor_argument(C, ::DLDataType{2, 16, 1}, exec),
       ::tilec::detail::scalar_argument(alpha),
       ::tilec::detail::scalar_argument(default_));
 }
-inline void matmul(::tilec::tensor<const int8_t, 2> A, ::tilec::tensor<const float, 2> B, ::tilec::tensor<void, 2> C, float alpha, bool default_, const tilec_exec* exec = nullptr) {
+inline void matmul(::tilec::tensor<const int8_t, 2> A, ::tilec::tensor<const float, 2> B, ::tilec::tensor<void, 2> C, float alpha, bool default_, const ::tilec_exec* exec = nullptr) {
   ::demo::matmul(::std::nothrow, A, B, C, alpha, default_, exec).value();
 }
 
 /* Bytes that exec->workspace needs for these dims (0: none). */
-inline ::tilec::expected<::std::size_t> matmul_workspace(::std::nothrow_t, ::std::int64_t M, ::std::int64_t K, ::std::int64_t S, const tilec_exec* exec = nullptr) noexcept {
+inline ::tilec::expected<::std::size_t> matmul_workspace(::std::nothrow_t, ::std::int64_t M, ::std::int64_t K, ::std::int64_t S, const ::tilec_exec* exec = nullptr) noexcept {
   ::std::size_t bytes_ = 0;
-  const tilec_status status_ = ::demo_matmul_workspace(exec, M, K, S, &bytes_);
-  if (status_ != TILEC_OK) return ::tilec::failure{status_, ::demo_last_error()};
+  const ::tilec_status status_ = ::demo_matmul_workspace(exec, M, K, S, &bytes_);
+  if (status_ != ::TILEC_OK) return ::tilec::failure{status_, ::demo_last_error()};
   return bytes_;
 }
-inline ::std::size_t matmul_workspace(::std::int64_t M, ::std::int64_t K, ::std::int64_t S, const tilec_exec* exec = nullptr) {
+inline ::std::size_t matmul_workspace(::std::int64_t M, ::std::int64_t K, ::std::int64_t S, const ::tilec_exec* exec = nullptr) {
   return ::demo::matmul_workspace(::std::nothrow, M, K, S, exec).value();
 }
 
 /* One line.
  *   x: float32[], read
  *   n: int32 scalar */
-inline ::tilec::expected<void> new_(::std::nothrow_t, ::tilec::tensor<const float, 0> x, int32_t n, ::std::int64_t rows, const tilec_exec* exec = nullptr) noexcept {
-  static const tilec_kernel* const kernel_ = ::demo_library()->find("new");
+inline ::tilec::expected<void> new_(::std::nothrow_t, ::tilec::tensor<const float, 0> x, int32_t n, ::std::int64_t rows, const ::tilec_exec* exec = nullptr) noexcept {
+  static const ::tilec_kernel* const kernel_ = ::demo_library()->find("new");
   return ::tilec::detail::launch(*::demo_library(), kernel_, exec,
-      ::tilec::detail::tensor_argument(x, DLDataType{2, 32, 1}, exec),
+      ::tilec::detail::tensor_argument(x, ::DLDataType{2, 32, 1}, exec),
       ::tilec::detail::scalar_argument(n),
       ::tilec::detail::scalar_argument(n),
       ::tilec::detail::scalar_argument(rows));
 }
-inline void new_(::tilec::tensor<const float, 0> x, int32_t n, ::std::int64_t rows, const tilec_exec* exec = nullptr) {
+inline void new_(::tilec::tensor<const float, 0> x, int32_t n, ::std::int64_t rows, const ::tilec_exec* exec = nullptr) {
   ::demo::new_(::std::nothrow, x, n, rows, exec).value();
 }
 
 /* Bytes that exec->workspace needs for these dims (0: none). */
-inline ::tilec::expected<::std::size_t> new_workspace(::std::nothrow_t, ::std::int64_t n, ::std::int64_t rows, const tilec_exec* exec = nullptr) noexcept {
+inline ::tilec::expected<::std::size_t> new_workspace(::std::nothrow_t, ::std::int64_t n, ::std::int64_t rows, const ::tilec_exec* exec = nullptr) noexcept {
   ::std::size_t bytes_ = 0;
-  const tilec_status status_ = ::demo_new_workspace(exec, n, rows, &bytes_);
-  if (status_ != TILEC_OK) return ::tilec::failure{status_, ::demo_last_error()};
+  const ::tilec_status status_ = ::demo_new_workspace(exec, n, rows, &bytes_);
+  if (status_ != ::TILEC_OK) return ::tilec::failure{status_, ::demo_last_error()};
   return bytes_;
 }
-inline ::std::size_t new_workspace(::std::int64_t n, ::std::int64_t rows, const tilec_exec* exec = nullptr) {
+inline ::std::size_t new_workspace(::std::int64_t n, ::std::int64_t rows, const ::tilec_exec* exec = nullptr) {
   return ::demo::new_workspace(::std::nothrow, n, rows, exec).value();
 }
 }  // namespace demo
