@@ -98,6 +98,16 @@ def export(
     return Exported(out, len(described), exporter.candidates, exporter.left_out, size, devices)
 
 
+def _none_possible(planned: Planned) -> TuneError:
+    lines = [f"{count} {kind}: {planned.reasons[kind]}" for kind, count in planned.counts.items()]
+    return TuneError(
+        f"no config of {planned.problem.title} is possible",
+        place=planned.problem.variant.place,
+        why="\n".join(lines),
+        remedy="correct what is said, or give [kernel.tune] other values",
+    )
+
+
 class _Exporter:
     def __init__(
         self, found: Agenda, out: Path, backend: Backend, known: Mapping[str, Author], watcher: Watcher
@@ -114,7 +124,7 @@ class _Exporter:
         planned = plan_one(self._backend, problem, None)
         self._watcher.planned(planned)
         if not planned.order:
-            raise TuneError(f"no config of {problem.title} is possible", why=str(planned.counts))
+            raise _none_possible(planned)
         order = planned.order if trials is None else planned.order[:trials]
         author = self._authors.get(problem.variant.kernel, Author())
         points = write_problem(self._out / f"problem_{at}", planned, author)

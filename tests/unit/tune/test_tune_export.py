@@ -201,3 +201,15 @@ def test_parts_deal_the_variants(manifest: Callable[..., Path], tmp_path: Path) 
         described = json.loads((tmp_path / f"part_{index}" / "export.json").read_text())
         ids += [problem["about"]["id"] for problem in described["problems"]]
     assert ids == ["twice x86-64-v2 n=1..64", "twice x86-64-v2 n=dynamic"]
+
+
+def test_a_variant_without_a_possible_config_says_why(tmp_path: Path) -> None:
+    (tmp_path / "k.py").write_text("import no_such_module\n\n\ndef twice():\n    pass\n")
+    kernel = f'[[kernel]]\nname = "twice"\nsource = "{tmp_path}/k.py:twice"\ndims = {{ n = "dynamic" }}\n'
+    path = tmp_path / "demo.toml"
+    path.write_text(f"{HEAD}{kernel}[kernel.tune]\nblock = [32, 64]\n")
+    with pytest.raises(TuneError, match="no config of twice") as caught:
+        export(path, tmp_path / "out", jobs=1)
+    assert "kernel source: kernel source" in (caught.value.why or "")
+    assert "imports no_such_module, which is not installed" in (caught.value.why or "")
+    assert caught.value.place is not None

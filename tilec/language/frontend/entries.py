@@ -109,7 +109,8 @@ def _failures_of(where: str) -> Iterator[None]:
         raise SourceError(
             f"kernel source {where} imports {error.name}, which is not installed",
             place=place_of_traceback(error.__traceback__) or Place(where),
-            remedy="install it, or move the import into the function that uses it",
+            remedy="install it, put its file beside the kernel's if it is one of yours, or move the import "
+            "into the function that uses it",
         ) from error
     except (Exception, SystemExit) as error:
         raise SourceError(
