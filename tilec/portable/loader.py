@@ -1086,6 +1086,8 @@ def _torch_seen(tensor: Any) -> _SeenArray:
         address = tensor.data_ptr()
     except RuntimeError:  # one without memory: the call says so
         return None
+    if tensor.is_neg():  # whose memory holds something else: the call says so
+        return None
     return (tensor.device, tensor.dtype, tensor.shape, tensor.stride()), address
 
 
