@@ -8,8 +8,9 @@ from tvm import ir as tvm_ir
 from tvm import sym, tirx
 
 from tilec.backends.cuda.analysis.bit_fields import bit_field
-from tilec.backends.cuda.emit.quotients import bytes_to
+from tilec.backends.cuda.emit.quotients import bytes_to, quotient
 from tilec.backends.cuda.packed_weights.packing import evaluated
+from tilec.ir.exprs import walk
 
 J = tirx.Var("j", "int32")
 BYTE = tirx.decl_buffer((64,), "uint8", name="byte")[J // 2]
@@ -112,3 +113,20 @@ def test_vectors_of_more_than_a_chunk_have_no_such_place():
     phase = tirx.truncmod(column, const(4, "uint32"))
     place = tirx.bitwise_xor(column * const(8, "uint32"), phase * const(4, "uint32"))
     assert bytes_to(place, 8, 16, sym.Analyzer()) is None
+
+
+@pytest.mark.parametrize(("shift", "whole"), [(1, True), (3, True), (-1, False)])
+def test_the_vector_below_a_place_is_told_without_a_division(shift, whole):
+    row, lane = tirx.Var("row", "int32"), tirx.Var("lane", "int32")
+    analyzer = sym.Analyzer()
+    for var, extent in ((row, 16), (lane, 16)):
+        analyzer.bind(var, tvm_ir.Range(0, extent))
+    four = const(4, "int32")
+    last = lane * four + const(shift, "int32")
+    place = row * const(68, "int32") + tirx.FloorDiv(last, four) * four
+    made = quotient(place, 4, analyzer)
+    assert made is not None
+    assert whole is not any(isinstance(node, (tirx.FloorDiv, tirx.Div)) for node in walk(made))
+    rows, lanes = np.arange(16, dtype=np.int32)[:, None], np.arange(1, 16, dtype=np.int32)[None, :]
+    found = evaluated(made, {row: rows, lane: lanes}, 16, 15)
+    assert (found == rows * 17 + (lanes * 4 + shift) // 4).all()

@@ -52,16 +52,20 @@ def quotient(place: Expr, count: int, analyzer: Analyzer) -> Expr | None:
         return None if left is None or right is None else left + right
     factor = int_value(place.b) if isinstance(place, tirx.Mul) else None
     if factor is not None and factor % count == 0:
-        return _signed(place.a) * tirx.const(factor // count, "int32")
+        units = _whole_units(place.a, analyzer) if isinstance(place.a, (tirx.Div, tirx.FloorDiv)) else None
+        return _signed(place.a if units is None else units) * tirx.const(factor // count, "int32")
     return _divided(place, count, analyzer)
 
 
-def _whole_units(place: tirx.Div, analyzer: Analyzer) -> Expr | None:
-    """A quotient of a sum as one of those summands that the divisor divides, where others stay below it; None
-    elsewhere. No summand is negative."""
+def _whole_units(place: tirx.Div | tirx.FloorDiv, analyzer: Analyzer) -> Expr | None:
+    """A quotient of a sum as one of those summands that the divisor divides, where others are no less than 0
+    and stay below it; None elsewhere."""
     unit, parts = int_value(place.b), summands(place.a)
     low = [part for part in parts if unit and not _is_multiple(part, unit, analyzer)]
-    if not unit or not low or sum(analyzer.const_int_bound(part).max_value for part in low) >= unit:
+    bounds = [analyzer.const_int_bound(part) for part in low]
+    if not unit or not low or any(bound.min_value < 0 for bound in bounds):
+        return None
+    if sum(bound.max_value for bound in bounds) >= unit:
         return None
     high = [part for part in parts if not any(part is other for other in low)]
     return _sum([_over(part, unit) for part in high])

@@ -114,8 +114,9 @@ class VectorLoads:
         self.scope.held.append((load, tmp, tuple(range(self.width))))
         self.scope.moved.append(Moved(Access(source, tuple(load.indices), False), width))
         *rows, last = self.scope.spelled(load.indices)
-        low = last - tirx.floormod(last, tirx.const(width, dtype_of(last)))
-        behind = low + tirx.const(width, dtype_of(last))
+        number = tirx.const(width, dtype_of(last))
+        low = tirx.floordiv(last, number) * number
+        behind = low + number
         firsts = range(0, self.width, width)
         return [
             tirx.AllocBuffer(tmp),

@@ -14,7 +14,7 @@ from tilec.backends.cuda.device.ends import realign
 from tilec.backends.cuda.device.floats import PAIRED, pack, pack_small
 from tilec.backends.cuda.device.moves import move, read_at, take
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.quotients import bytes_to
+from tilec.backends.cuda.emit.quotients import bytes_to, quotient
 from tilec.backends.cuda.emit.spots import bytes_of, rest
 from tilec.backends.cuda.emit.statements import call, once_tests
 from tilec.ir.analysis.ranges import BEYOND_TYPE
@@ -154,11 +154,19 @@ def _move(to: Var, to_place: Expr, source: Var, place: Expr, size: int, ctx: Dev
 
 def _unit(data: Var, place: Expr, size: int, ctx: DeviceContext) -> tuple[Expr, Expr]:
     """The start of a buffer, and the place of an element as a number of vectors of ``size`` bytes: compilers
-    lose the alignment of an address that is a sum, and then take the vector apart."""
+    lose the alignment of an address that is a sum, and then take the vector apart. Of a place in a tile each
+    part is divided for itself, so that vectors at constant distances have one address."""
     start = data.ptr_to([tirx.const(0, "int32")])
     count = size // element_bytes(str(data.dtype))
-    whole = tirx.Cast("int64", place) if dtype_of(place) != "int64" else place
-    return start, _vector_number(whole, count, ctx.facts.analyzer)
+    if dtype_of(place) == "int64":
+        return start, _vector_number(place, count, ctx.facts.analyzer)
+    try:
+        near = quotient(place, count, ctx.facts.analyzer)
+    except BEYOND_TYPE:  # of a place in front of a tile, which is tested
+        near = None
+    if near is not None:
+        return start, tirx.Cast("int64", near)
+    return start, _vector_number(tirx.Cast("int64", place), count, ctx.facts.analyzer)
 
 
 def _vector_number(place: Expr, count: int, analyzer: Analyzer) -> Expr:
