@@ -151,3 +151,44 @@ def test_hidden_keys_may_be_anything() -> None:
     found, expected = both("behind", "float32", args)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
     assert np.isfinite(found[:40]).all()
+
+
+def told(M, N, branch=False):
+    """exp2 of scores that a tensor tells how far each query sees, or in which blocks."""
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((M, WIDTH), "float32"),
+        K: T.Tensor((N, WIDTH), "float32"),
+        behind: T.Tensor((T.ceildiv(N, BLOCK_N),), "int32"),
+        out: T.Tensor((M, N), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(M, BLOCK_M)) as b:
+            q, k = T.alloc_shared((BLOCK_M, WIDTH), "float32"), T.alloc_shared((BLOCK_N, WIDTH), "float32")
+            s = T.alloc_fragment((BLOCK_M, BLOCK_N), "float32")
+            T.copy(Q[b * BLOCK_M, 0], q)
+            for n in T.Pipelined(T.ceildiv(N, BLOCK_N), num_stages=2):
+                T.copy(K[n * BLOCK_N, 0], k)
+                T.gemm(q, k, s, transpose_B=True, clear_accum=True)
+                if not branch or behind[n] > 0:
+                    for i, j in T.Parallel(BLOCK_M, BLOCK_N):
+                        hidden = b * BLOCK_M + i + (0 if branch else behind[n]) < n * BLOCK_N + j
+                        s[i, j] = T.if_then_else(hidden, -T.infinity("float32"), s[i, j])
+                for i, j in T.Parallel(BLOCK_M, BLOCK_N):
+                    s[i, j] = T.exp2(s[i, j])
+                T.copy(s, out[b * BLOCK_M, n * BLOCK_N])
+
+    return main
+
+
+@pytest.mark.parametrize("branch", [False, True])
+def test_what_memory_tells_of_a_mask_is_computed(branch: bool) -> None:
+    dims = {"M": Guard(), "N": Guard()}
+    made = elaborate(told, name="told", dims=dims, args={}, config={"branch": branch})
+    rng = np.random.default_rng(0)
+    q, k = (rng.uniform(-1, 1, (rows, WIDTH)).astype(np.float32) for rows in (50, 70))
+    behind = np.array([3, 0, 20], np.int32)
+    found, expected = (np.full((50, 70), np.nan, np.float32) for _ in range(2))
+    interpreter.run(made, [q, k, behind, expected], {"M": 50, "N": 70})
+    Library({"told": made}, TYPES["float32"]).run("told", [q, k, behind, found], {"M": 50, "N": 70})
+    np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -136,7 +136,7 @@ def _mask_of_branch(branch: If) -> _Mask | None:
     nothing."""
     sides = [_first_mask(side) for side in (branch.then, branch.orelse)]
     known = [mask for mask in sides if mask is not None]
-    if not known or any(loads(branch.cond)):
+    if not known or next(loads(branch.cond), None) is not None:
         return None
     tile, before = known[0].tile, known[0].before
     if not all(mask.tile.same_as(tile) and mask.before == before for mask in known):
@@ -200,7 +200,7 @@ def _reach(seen: Expr, variables: tuple[Var, ...], own: set[Var]) -> Expr | None
     loop; None where it does not say."""
     for cond in conjuncts(seen):
         rest = _distance(cond, variables)
-        if rest is not None and not uses(rest, own) and not any(loads(rest)):
+        if rest is not None and not uses(rest, own) and next(loads(rest), None) is None:
             return sym.Analyzer().simplify(rest - 1)
     return None
 
