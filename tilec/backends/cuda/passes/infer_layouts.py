@@ -299,7 +299,8 @@ class _Inference:
 
     def _choose(self) -> bool:
         """Rule 4 for the largest statement that nothing decides, of equal ones that with the widest vectors,
-        but first for loops whose iterations have rows of fragments to themselves; whether there was one."""
+        but first for loops whose iterations have rows of fragments to themselves or read windows; whether
+        there was one."""
         open_work = [stmt for stmt in self.work if isinstance(stmt, Reduce) or stmt not in self.loops]
         for stmt in sorted(open_work, key=self._rank, reverse=True):
             if isinstance(stmt, Parallel):
@@ -337,7 +338,7 @@ class _Inference:
         used = {item.buffer for item in accesses(loop.body) if self._is_open(item.buffer)}
         others = (stmt for stmt in self.work if isinstance(stmt, Parallel) and used & used_in((stmt,)))
         extents = loop_extents(loop)
-        each = math.prod(extents[axis] for axis in axes) // (self.warps * WARP)
+        each = max(math.prod(extents[axis] for axis in axes) // (self.warps * WARP), 1)
         widths = (math.gcd(self.widths[other], each, extents[axes[-1]]) for other in others)
         return max(widths, default=self.widths[loop])
 
