@@ -111,8 +111,7 @@ class _Scales(StoredTiles):
 
 def _scaled(stmt: Stmt) -> _Scaled | None:
     """A loop that stores one converted and scaled element in each iteration; None for any other."""
-    store = only_store(stmt) if isinstance(stmt, Parallel) else None
-    if store is None or not isinstance(stmt, Parallel):
+    if not isinstance(stmt, Parallel) or (store := only_store(stmt)) is None:
         return None
     for stored, scales in _factors(store.value):
         plain = replace(store, value=cast_to(stored, str(store.buffer.dtype)))

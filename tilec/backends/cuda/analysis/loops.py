@@ -197,8 +197,7 @@ def with_neighbours(layout: Layout, axes: Set[int]) -> Layout:
     warps have theirs."""
 
     def turned(digits: tuple[Digit, ...]) -> tuple[Digit, ...]:
-        own, others = ([each for each in digits if (each.space == "reg") is here] for here in (True, False))
-        return (*own, *others)
+        return tuple(sorted(digits, key=lambda digit: digit.space != "reg"))
 
     return Layout(tuple(turned(own) if axis in axes else own for axis, own in enumerate(layout.digits)))
 
@@ -432,5 +431,10 @@ def is_line(index: Expr, var: Var, variables: Sequence[Var]) -> bool:
     others = [other for other in variables if not other.same_as(var)]
     if not uses(index, (var,)) or uses(index, others) or next(loads(index), None) is not None:
         return False
-    linear = linear_in(index, [var])
-    return bool(linear) and int_value(linear[0]) not in (None, 0)
+    return step_along(index, var) != 0
+
+
+def step_along(index: Expr, var: Var) -> int:
+    """By how much an index grows with a variable; 0 where it does not, or by what is not known."""
+    linear = linear_in(index, [var]) if uses(index, (var,)) else []
+    return (int_value(linear[0]) or 0) if linear else 0

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.loops import loop_axis
-from tilec.ir.exprs import int_value, linear_in, uses
+from tilec.backends.cuda.analysis.loops import loop_axis, step_along
 from tilec.ir.nodes import is_global
 from tilec.lowering.analysis.accesses import Access, accesses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tvm.ir import Expr, Var
+    from tvm.ir import Var
 
     from tilec.ir.layout import Layout
     from tilec.ir.nodes import Parallel
@@ -50,10 +49,4 @@ def moves_along(loop: Parallel, fragment: Var) -> bool:
     counted = {loop_axis(item.indices[-1], loop) for item in items if item.buffer.same_as(fragment)}
     variables = [loop.vars[axis] for axis in counted if axis is not None]
     tensors = [item.indices[-1] for item in items if is_global(item.buffer)]
-    return any(_counts(index, var) for index in tensors for var in variables)
-
-
-def _counts(index: Expr, var: Var) -> bool:
-    """Whether an index grows by one with a variable."""
-    linear = linear_in(index, [var]) if uses(index, (var,)) else []
-    return bool(linear) and int_value(linear[0]) == 1
+    return any(step_along(index, var) == 1 for index in tensors for var in variables)

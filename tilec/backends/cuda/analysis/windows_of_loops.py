@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.loops import loop_extents
-from tilec.ir.exprs import int_value, linear_in, uses
+from tilec.backends.cuda.analysis.loops import loop_extents, step_along
+from tilec.ir.exprs import int_value, linear_in
 from tilec.ir.nodes import is_global
 from tilec.lowering.analysis.accesses import accesses
 
@@ -25,7 +25,7 @@ def window_axes(loop: Parallel, trips: Set[Var]) -> set[int]:
     extents, found = loop_extents(loop), set()
     distances: dict[tuple[Var, int, int], set[int]] = defaultdict(set)
     for buffer, dimension, axis, rest in _places(loop):
-        steps = (_step(rest, trip) for trip in trips)
+        steps = (step_along(rest, trip) for trip in trips)
         if any(0 < abs(step) < extents[axis] for step in steps):
             found.add(axis)
         if (distance := int_value(rest)) is not None:
@@ -41,12 +41,5 @@ def _places(loop: Parallel) -> Iterator[tuple[Var, int, int, Expr]]:
             continue
         for dimension, index in enumerate(item.indices):
             for axis, var in enumerate(loop.vars[:-1]):
-                linear = linear_in(index, [var]) if uses(index, (var,)) else []
-                if linear and int_value(linear[0]) == 1:
-                    yield item.buffer, dimension, axis, linear[1]
-
-
-def _step(rest: Expr, trip: Var) -> int:
-    """By how much a place moves from one trip to the next; 0 where it does not, or by what is not known."""
-    linear = linear_in(rest, [trip]) if uses(rest, (trip,)) else []
-    return (int_value(linear[0]) or 0) if linear else 0
+                if step_along(index, var) == 1:
+                    yield item.buffer, dimension, axis, linear_in(index, [var])[1]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.ir.analysis.ranges import BEYOND_TYPE
 from tilec.ir.exprs import cast_to, dtype_of, int_value, summands, walk
 
 if TYPE_CHECKING:
@@ -95,7 +96,10 @@ def _signed(expr: Expr) -> Expr:
 
 
 def _divided(place: Expr, count: int, analyzer: Analyzer) -> Expr | None:
-    simple = analyzer.simplify(tirx.floordiv(place, tirx.const(count, dtype_of(place))))
+    try:
+        simple = analyzer.simplify(tirx.floordiv(place, tirx.const(count, dtype_of(place))))
+    except BEYOND_TYPE:  # of a place in front of a tile, which is tested
+        return None
     return None if any(isinstance(node, tirx.FloorDiv) for node in walk(simple)) else _signed(simple)
 
 

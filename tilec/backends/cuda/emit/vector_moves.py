@@ -160,10 +160,7 @@ def _unit(data: Var, place: Expr, size: int, ctx: DeviceContext) -> tuple[Expr, 
     count = size // element_bytes(str(data.dtype))
     if dtype_of(place) == "int64":
         return start, _vector_number(place, count, ctx.facts.analyzer)
-    try:
-        near = quotient(place, count, ctx.facts.analyzer)
-    except BEYOND_TYPE:  # of a place in front of a tile, which is tested
-        near = None
+    near = quotient(place, count, ctx.facts.analyzer)
     if near is not None:
         return start, tirx.Cast("int64", near)
     return start, _vector_number(tirx.Cast("int64", place), count, ctx.facts.analyzer)

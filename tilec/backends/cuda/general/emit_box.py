@@ -14,7 +14,6 @@ from tilec.backends.cuda.analysis.parts import Parts, parts_of
 from tilec.backends.cuda.analysis.tiles import layouts_in, static_extents
 from tilec.backends.cuda.analysis.wgmma import slab_bytes
 from tilec.backends.cuda.device import barriers
-from tilec.backends.cuda.device.exchange import ALL_LANES
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.groups import barrier_at
 from tilec.backends.cuda.general.boxes import Boxes, boxes_of, part_map
@@ -30,7 +29,7 @@ from tilec.backends.cuda.nodes import (
     ThreadLoop,
     WaitLanded,
 )
-from tilec.backends.cuda.warp_roles.barriers import in_block
+from tilec.backends.cuda.warp_roles.barriers import in_block, meet_warp
 from tilec.backends.cuda.warp_roles.build import cached, coordinate, emits, i32, ptx, run, u32, when
 from tilec.backends.cuda.warp_roles.emit_load import LOAD, OF_BLOCK, OF_CLUSTER
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap, same_map
@@ -182,7 +181,7 @@ def _give_back(stmt: GiveBack, ctx: DeviceContext) -> None:
     assert ctx.thread is not None
     place = barrier_at(stmt.barrier, stmt.index, ctx)
     if not stmt.once:
-        ptx("bar.warp.sync", u32(ALL_LANES))
+        meet_warp()
     team = WARPGROUP if stmt.once else WARP
     with when(tirx.EQ(tirx.truncmod(ctx.thread, i32(team)), i32(0))):
         run(barriers.ARRIVE.call(place))

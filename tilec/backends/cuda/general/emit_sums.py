@@ -27,6 +27,7 @@ from tilec.backends.cuda.nodes import (
     TensorSums,
     TensorTile,
 )
+from tilec.backends.cuda.warp_roles.barriers import meet_warp
 from tilec.backends.cuda.warp_roles.build import emits, i32, let, ptx, u32, when
 from tilec.lowering.emission.storage import element_bytes
 
@@ -203,7 +204,7 @@ def _own_rows(
     width = _QUAD * size // 4
     columns = block * i32(stmt.tile.columns * size // 4) + column * i32(quads * width)
     place = let("sums", _columns(stmt, ctx) + u32(columns + row + i32(stmt.column)))
-    ptx("bar.warp.sync", u32(0xFFFFFFFF))
+    meet_warp()
     ptx("tcgen05.fence::after_thread_sync")
     yield (
         (place + u32((half * _HALF << _ROW_BIT) + first * width), count, 4 * (half * quads + first))

@@ -121,19 +121,28 @@ def _of_rings(found: Loads, launch: Launch, program: Program) -> tuple[dict[Stmt
     tables = program.tables(all_needed(program, found.found))
     loads, kept = dict(found.found), dict(found.kept)
     brought = {filled(stmt) for stmt in (*loads, *kept)}
+    uses = _Uses(launch.body)
     for alloc in {stmt.buffer: stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc)}.values():
         if alloc.buffer not in brought:
             continue
         own = {stmt for stmt in loads if alloc.buffer.same_as(filled(stmt))}
-        reason = _obstacle(alloc, launch.body, own, kept, tables)
+        reason = _obstacle(alloc, own, kept, tables, uses)
         if reason is not None:
             for stmt in own:
                 kept |= dict.fromkeys(loads.pop(stmt).parts, reason)
     return loads, kept
 
 
+class _Uses:
+    """The tiles of a launch that foreign code gets the address of, and those that reductions read."""
+
+    def __init__(self, body: Block) -> None:
+        self.body, self.addressed = body, addressed_in(body)
+        self.reduced = {stmt.src.buffer for stmt in walk(body) if isinstance(stmt, Reduce)}
+
+
 def _obstacle(
-    alloc: Alloc, body: Block, own: Set[Stmt], kept: Collection[Stmt], tables: Collection[Var]
+    alloc: Alloc, own: Set[Stmt], kept: Collection[Stmt], tables: Collection[Var], uses: _Uses
 ) -> str | None:
     """Why a tile that loads of its ``own`` fill is no ring; None where it is one. ``kept``: loads that stay
     with those who compute; ``tables``: tiles with places of loads."""
@@ -142,13 +151,13 @@ def _obstacle(
         return f"another load of {tile.name} stays with those who compute"
     if tile in tables:
         return f"places of loads are looked up in {tile.name}"
-    if tile in addressed_in(body):
+    if tile in uses.addressed:
         return f"foreign code gets the address of {tile.name}"
     if not has_slabs(alloc):
         return f"T.annotate_layout gives {tile.name} another order than TMA writes"
-    if any(isinstance(stmt, Reduce) and tile.same_as(stmt.src.buffer) for stmt in walk(body)):
+    if tile in uses.reduced:
         return f"a reduction reads {tile.name} from shared memory"
-    if not _is_ring(tile, body, own):
+    if not _is_ring(tile, uses.body, own):
         return f"{tile.name} is used where its load does not stand before"
     return None
 

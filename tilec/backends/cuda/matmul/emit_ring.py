@@ -16,7 +16,7 @@ from tilec.backends.cuda.matmul.emit_promotion import Promoter
 from tilec.backends.cuda.matmul.issue_wide import wide_product
 from tilec.backends.cuda.matmul.name_quotients import with_named_quotients
 from tilec.backends.cuda.matmul.nodes import ClearFront, GatherLoad, RingDrain, RingFill, WarpgroupGemm
-from tilec.backends.cuda.warp_roles.barriers import arrive
+from tilec.backends.cuda.warp_roles.barriers import arrive, meet_warp
 from tilec.backends.cuda.warp_roles.build import cell, i32, let, pin, ptx, put, run, u32, when
 from tilec.backends.cuda.warp_roles.emit_load import emit_load
 from tilec.backends.cuda.warp_roles.emit_tail import Tails
@@ -145,7 +145,7 @@ def _fill_early(
 def _arrive(ctx: MatmulContext, stage: Expr) -> None:
     """What this warp has stored is there, for the tensor core too."""
     ptx("fence.proxy.async.shared::cta")
-    ptx("bar.warp.sync", u32(0xFFFFFFFF))
+    meet_warp()
     with when(tirx.EQ(T.truncmod(ctx.loader, i32(32)), i32(0))):
         arrive(ctx.full(stage))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.warp_roles.barriers import in_block
+from tilec.backends.cuda.warp_roles.barriers import in_block, meet_warp
 from tilec.backends.cuda.warp_roles.build import i32, let, ptx, put, registers, run, u32, when
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.ring import tile_bytes
@@ -37,7 +37,7 @@ def check_parts(product: PackedProduct) -> None:
 
 def meet_blocks() -> None:
     """The two points at which blocks meet, for warps that hold no sums."""
-    ptx("bar.warp.sync", u32(0xFFFFFFFF))
+    meet_warp()
     for _ in range(2):
         run(T.cuda.cluster_sync())
 
@@ -65,10 +65,10 @@ def emit_sum(stmt: PackedProduct, ctx: TileContext, team: Expr) -> None:
         for number in range(stmt.split - 1):
             here = let("here", slot(i32(number)))
             for register in range(0, count, _TOGETHER):
-                _add(sums, register, part, place(here, register))
+                add_vector(sums, register, part, place(here, register))
 
 
-def _add(sums: Var, first: int, part: Var, place: Expr) -> None:
+def add_vector(sums: Var, first: int, part: Var, place: Expr) -> None:
     """Adds sums in shared memory, by way of ``part``, to those of a thread from ``first`` on."""
     ptx("ld.shared.v4.f32", *[part[i] for i in range(_TOGETHER)], place)
     for i in range(_TOGETHER):

@@ -20,6 +20,8 @@ from tilec.backends.cuda.analysis.wgmma import ROWS
 from tilec.backends.cuda.packed_weights.consume import meet, release
 from tilec.backends.cuda.packed_weights.convert import Converter, single, twice
 from tilec.backends.cuda.packed_weights.packing import CHUNK, LANES, STEP
+from tilec.backends.cuda.packed_weights.parts import add_vector
+from tilec.backends.cuda.warp_roles.barriers import meet_warp
 from tilec.backends.cuda.warp_roles.build import i32, let, ptx, put, registers, u32, when
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.ir.exprs import int_value
@@ -76,7 +78,7 @@ class WarpConsumer:
             right = self._activations(stage, chunk)
             for block in range(0, self.blocks, _TOGETHER):
                 self._multiply(range(block, min(block + _TOGETHER, self.blocks)), stage, chunk, right)
-        ptx("bar.warp.sync", u32(0xFFFFFFFF))
+        meet_warp()
         release(self.stmt, stage, self.ctx, self.lane)
 
     # ---- what a stage holds ----
@@ -221,12 +223,5 @@ def add_slices(consumer: WarpConsumer, team: Expr, sums: Var) -> None:
     with when(tirx.EQ(team, i32(0))):
         row = let("row_block", ctx.warpgroup * WARPS + consumer.lane.warp)
         for part, column in itertools.product(range(stmt.teams.depth * stmt.slices), range(across)):
-            _add_four(sums, column * SUMS, place(i32(part), row, column))
-
-
-def _add_four(sums: Var, first: int, place: Expr) -> None:
-    """Adds four sums in shared memory to those of a thread from ``first`` on."""
-    found = registers(SUMS, "float32")
-    ptx("ld.shared.v4.f32", *(found[register] for register in range(SUMS)), place)
-    for register in range(SUMS):
-        put(sums, sums[first + register] + found[register], first + register)
+            found = registers(SUMS, "float32")
+            add_vector(sums, column * SUMS, found, place(i32(part), row, column))

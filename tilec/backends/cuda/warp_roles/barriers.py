@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilec.backends.cuda.device.exchange import ALL_LANES
 from tilec.backends.cuda.warp_roles.build import i32, ptx, registers, u32
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ class Barriers:
         for stage in range(self.stages):
             ptx("mbarrier.init.shared.b64", self.full(i32(stage)), u32(loaders))
             ptx("mbarrier.init.shared.b64", self.empty(i32(stage)), u32(readers))
+
+
+def meet_warp() -> None:
+    """All lanes of a warp meet, and see what the others have written."""
+    ptx("bar.warp.sync", u32(ALL_LANES))
 
 
 def meet_cluster() -> None:
