@@ -104,6 +104,8 @@ class GpuLimits:
 #: bytes of shared memory that the system keeps of every block. The same on every GPU in the table (CUDA C++
 #: Programming Guide, "Compute Capabilities").
 REGISTER_FILE, MOST_REGISTERS, _REGISTER_UNIT, SYSTEM_SHARED_BYTES = 65536, 255, 8, 1024
+#: Bytes of a sector of the L2 cache, which moves no less, and of a line of it.
+SECTOR, LINE = 32, 128
 
 
 def registers_of_a_thread(threads: int) -> int:

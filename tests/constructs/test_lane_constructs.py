@@ -544,6 +544,29 @@ def in_parallel(X, tx):
 
 
 @pytest.mark.parametrize(
+    "statement",
+    [
+        lambda: T.sync_threads(),
+        lambda: T.sync_warp(),
+        lambda: T.sync_grid(),
+        lambda: T.cluster_sync(),
+        lambda: T.cluster_arrive(),
+        lambda: T.cluster_wait(),
+        lambda: T.set_max_nreg(96, 1),
+        lambda: T.wait_wgmma(0),
+        lambda: T.thread_return(),
+    ],
+)
+def test_statements_of_threads_in_a_parallel_loop(statement):
+    from tilec.language.tiles.tile_loops import over
+
+    with pytest.raises(UnsupportedError, match=r"in T\.Parallel") as caught:
+        build(lambda X, tx: over((32,), lambda i: statement()))
+    assert "which thread runs an iteration is open" in caught.value.why
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
     ("use", "kind", "match"),
     [
         (lambda X, tx: T.any_sync(X[tx]), SourceTypeError, "condition, not a float"),

@@ -86,6 +86,10 @@ class Stmt:
         """What this one does to the memory that its class updates: "updates", "writes" alone, or "reads"."""
         return "updates"
 
+    def broken(self) -> str:
+        """Which rule of its kind a statement of lowering breaks, as a text; empty where it breaks none."""
+        return ""
+
 
 Block: TypeAlias = tuple[Stmt, ...]
 

@@ -18,10 +18,10 @@ from tilec.language.frontend.compile_options import annotate_compile_flags, anno
 from tilec.language.frontend.meta_classes import inline, meta_class
 from tilec.language.frontend.programs import Ref, macro, prim_func
 from tilec.language.threads import hints, lanes, random_numbers, warp_groups
+from tilec.language.threads.barrier_copies import copy_cluster, tma_copy
 from tilec.language.threads.barriers import (
     alloc_barrier,
     alloc_cluster_barrier,
-    copy_cluster,
     cp_async_barrier_noinc,
     dec_max_nreg,
     inc_max_nreg,
@@ -31,7 +31,6 @@ from tilec.language.threads.barriers import (
     mbarrier_wait_parity,
     named_barrier_arrive,
     set_max_nreg,
-    tma_copy,
     wait_wgmma,
     warpgroup_wait,
 )

@@ -23,8 +23,10 @@ from ir_samples import (
 )
 from tvm.ir import Expr, Var
 
+from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.errors import IRError
 from tilec.ir import nodes as ir
+from tilec.ir.layout import Layout
 from tilec.ir.rules.verifier import verify
 from tilec.ir.stmt import Defines
 
@@ -157,3 +159,21 @@ def test_lowered_nodes_are_checked_field_by_field():
         verify(_kernel(Lowered(region(shared("S", (4,))), BX * 2, (K,), (inner,))))
     with pytest.raises(IRError, match="k is used before"):
         verify(_kernel(Lowered(region(T), BX * 2, (), (inner,))))
+
+
+@pytest.mark.parametrize(
+    ("extents", "places", "vector", "words"),
+    [
+        ((8, 8), (8, 8), 1, "ThreadLoop of 1 variables"),
+        ((8,), (8, 8), 1, r"ThreadLoop of 1 variables, extents \(8,\) and a layout of \(8, 8\)"),
+        ((9,), (8,), 1, r"extents \(9,\) has places for \(8,\)"),
+        ((0,), (8,), 1, r"extents \(0,\) has places for \(8,\)"),
+        ((8,), (8,), 0, "vectors of 0 iterations"),
+    ],
+)
+def test_loops_of_threads_have_a_place_for_each_iteration(extents, places, vector, words):
+    body = (store(U, K, f32(1.0)),)
+    layout = Layout.row_major(places)
+    verify(_kernel(ThreadLoop((K,), (6,), Layout.row_major((8,)), body)))
+    with pytest.raises(IRError, match=words):
+        verify(_kernel(ThreadLoop((K,), extents, layout, body, vector)))

@@ -24,12 +24,12 @@ from tilec.manifest import Variant
 from tilec.package.model import signature
 from tilec.package.starts import VECTOR_BYTES
 from tilec.sizes import Node, parse_size
+from tilec.targets import LINE, SECTOR
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel, Launch
     from tilec.package.model import ParamRecord
 
-_SECTOR, _LINE = 32, 128
 #: Blocks that a multiprocessor may hold at a time; which it is, the fit finds out.
 HELD = (1, 2, 3, 4)
 #: Blocks of a cluster share a part of the device. So many multiprocessors have the parts of an H200 that
@@ -199,7 +199,7 @@ def _ragged(param: ParamRecord, kernel: Kernel) -> list[str]:
     row = param.extents[-1] if len(param.extents) > 1 else ""
     if row not in {dim.name for dim in kernel.dims if dim.var is not None}:
         return []
-    per = [size * 8 // lookup(param.dtype).bits for size in (_SECTOR, _LINE)]
+    per = [size * 8 // lookup(param.dtype).bits for size in (SECTOR, LINE)]
     return [f"min(1, ceil({row} / {count}) * {count} - {row})" for count in per]
 
 

@@ -5,7 +5,8 @@ of what they write, indices are integers, conditions bool. Shapes: regions have 
 lie in on-chip tiles, copies pair up, Gemm and Reduce agree. Structure: launches at the top, break and
 continue in loops, on-chip allocations in launches with build-time shapes.
 
-Of nodes that lowering adds, regions and expressions must be well formed and buffers defined.
+Of nodes that lowering adds, regions and expressions must be well formed and buffers defined; what else holds
+of a kind its class says (`Stmt.broken`).
 """
 
 from __future__ import annotations
@@ -268,6 +269,8 @@ class _Verifier(Scope):
     # Nodes that lowering adds
 
     def _lowered(self, stmt: ir.Stmt) -> None:
+        broken = stmt.broken()
+        self.need(not broken, broken)
         for region in regions(stmt):
             self.region(region)
         names = defined(stmt)

@@ -6,7 +6,7 @@ from typing import Any
 
 from tilec.ir.nodes import barriers as ir
 from tilec.language.threads.launches import Kernel, current_launch, get_block_binding, get_block_extent
-from tilec.language.values import session as sessions
+from tilec.language.threads.outside_parallel import emit_outside_parallel
 from tilec.language.values.integers import ceildiv
 from tilec.language.values.places import loc
 
@@ -80,4 +80,4 @@ def cluster_sync() -> None:
 
 
 def _emit(construct: str, kind: str) -> None:
-    sessions.builder(construct).emit(ir.ClusterBarrier(kind, loc=loc()), construct)
+    emit_outside_parallel(construct, ir.ClusterBarrier(kind, loc=loc()))

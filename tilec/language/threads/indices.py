@@ -9,7 +9,7 @@ from tilec.ir.nodes import threads as ir
 from tilec.ir.nodes.barriers import GridBarrier
 from tilec.language.control.loops import Nest
 from tilec.language.threads.launches import current_launch
-from tilec.language.values import session as sessions
+from tilec.language.threads.outside_parallel import emit_outside_parallel, outside_parallel
 from tilec.language.values.annotations import known_annotations
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.value import Value
@@ -17,7 +17,6 @@ from tilec.language.values.value import Value
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-    from tilec.ir.nodes import Stmt
 
 _AXES = {"threadIdx.x": 0, "threadIdx.y": 1, "threadIdx.z": 2}
 _WARPS_PER_GROUP = 4
@@ -83,9 +82,7 @@ def shuffle_elect(thread_extent: int) -> Value:
 
 def thread_return() -> None:
     """Ends the threads that come here; the whole block where all do."""
-    builder = sessions.builder("T.thread_return")
-    if any(frame.kind == "parallel" for frame in builder.frames):
-        raise unsupported("T.thread_return in T.Parallel", remedy="use continue, or an if")
+    builder = outside_parallel("T.thread_return", remedy="use continue, or an if")
     builder.end_region(ir.Return(loc=loc()), "T.thread_return")
 
 
@@ -166,23 +163,11 @@ def tvm_storage_sync(scope: str) -> None:
 def sync_grid() -> None:
     """A barrier of all blocks of the launch, which must fit the device at the same time (a cooperative
     launch): all see what each wrote before. CUDA alone; two T.Kernel in a row mean this everywhere."""
-    _emit("T.sync_grid", GridBarrier(loc=loc()))
+    emit_outside_parallel("T.sync_grid", GridBarrier(loc=loc()))
 
 
 def _sync(kind: str, construct: str, barrier: int | None = None, count: int | None = None) -> None:
-    _emit(construct, ir.Sync(kind, barrier, count, loc=loc()))
-
-
-def _emit(construct: str, stmt: Stmt) -> None:
-    """A statement at which threads wait."""
-    builder = sessions.builder(construct)
-    if any(frame.kind == "parallel" for frame in builder.frames):
-        raise unsupported(
-            f"{construct} in T.Parallel",
-            why="the iterations are shared by the threads in any way",
-            remedy="move it behind the loop",
-        )
-    builder.emit(stmt, construct)
+    emit_outside_parallel(construct, ir.Sync(kind, barrier, count, loc=loc()))
 
 
 def _total(threads: tuple[int, int, int]) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.ir.nodes import threads as ir
 from tilec.language.threads.launches import current_launch
-from tilec.language.values import session as sessions
+from tilec.language.threads.outside_parallel import outside_parallel
 from tilec.language.values.conversions import condition
 from tilec.language.values.operands import stored_value, wrap
 from tilec.language.values.places import loc, source_error, unsupported
@@ -202,13 +202,7 @@ def _lane(
 
 def of_each_thread(construct: str) -> Builder:
     """The builder, for a statement that each thread runs. Raises `UnsupportedError` in T.Parallel."""
-    builder = sessions.builder(construct)
-    if any(frame.kind == "parallel" for frame in builder.frames):
-        raise unsupported(
-            f"{construct} in T.Parallel",
-            why="which thread runs an iteration is open",
-            remedy="loop over the threads' own elements with T.serial",
-        )
+    builder = outside_parallel(construct, remedy="loop over the threads' own elements with T.serial")
     current_launch(construct).thread_indices()
     return builder
 

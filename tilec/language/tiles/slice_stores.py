@@ -135,7 +135,7 @@ def _of_the_block(starts: Sequence[Expr]) -> bool:
 
     builder = sessions.builder("a slice")
     kernel = builder.kernel
-    if kernel is None or any(frame.kind == "parallel" for frame in builder.frames):
+    if kernel is None or builder.is_in_parallel:
         return False
     uniform = set(kernel.launch.vars)
     found = (node for start in starts for node in walk(start))

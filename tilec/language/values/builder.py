@@ -84,11 +84,16 @@ class Builder:
         """The `T.Kernel` region, None on host level."""
         return next((frame for frame in self.frames if frame.kind == "kernel"), None)
 
+    @property
+    def is_in_parallel(self) -> bool:
+        """Whether a statement added now is part of an iteration of T.Parallel."""
+        return any(frame.kind == "parallel" for frame in self.frames)
+
     def is_per_thread(self) -> bool:
         """Whether a statement added now runs on every one of several threads (it is in no T.Parallel)."""
         kernel = self.kernel
         several = kernel is not None and kernel.launch.threads != (1, 1, 1)
-        return several and all(frame.kind != "parallel" for frame in self.frames)
+        return several and not self.is_in_parallel
 
     def run_per_thread(self) -> None:
         """From now on the launch has statements whose effect is that of each of its threads."""

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from tilec.ir.layout import Layout
     from tilec.ir.nodes import Parallel
 
-#: Bytes that the L2 cache moves at least.
-SECTOR = 32
-
 
 def run_of_warp(layout: Layout, shape: Sequence[int]) -> int:
     """How many neighbours of a tile of ``shape``, in the order of memory, a warp has at least."""

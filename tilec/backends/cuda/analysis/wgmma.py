@@ -236,9 +236,9 @@ def is_operand(region: Region, across: bool) -> bool:
     units = (GROUP_ROWS, 1 if whole else width)
     if any(int_value(extent) != 1 for extent in region.extent[:-2]):
         return False
-    return all(_is_multiple(start, unit) for start, unit in zip(region.start[-2:], units, strict=True)) and (
-        across or whole or (int_value(region.extent[-1]) or 0) % width == 0
-    )
+    if not all(_is_multiple(start, unit) for start, unit in zip(region.start[-2:], units, strict=True)):
+        return False
+    return across or whole or _is_multiple(region.extent[-1], width)
 
 
 def _is_stageable(region: Region) -> bool:

@@ -9,12 +9,10 @@ from tvm import tirx
 
 from tilec.ir.exprs import dtype_of
 from tilec.lowering.emission.storage import element_bytes
+from tilec.targets import LINE
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
-
-#: Bytes of a line of the L2 cache, by which TMA brings most.
-_LINE = 128
 
 
 def num_pieces(extent: Expr, size: int) -> Expr:
@@ -24,10 +22,11 @@ def num_pieces(extent: Expr, size: int) -> Expr:
 
 
 def in_whole_lines(name: str, like: Var, shape: Sequence[int | Expr]) -> Var:
-    """A tensor of the workspace with elements as another's, whose rows are whole lines."""
+    """A tensor of the workspace with elements as another's, whose rows are whole lines: TMA brings most by
+    these."""
     *sizes, columns = shape
     dtype = str(like.dtype)
-    count = _LINE // element_bytes(dtype)
+    count = LINE // element_bytes(dtype)
     return tirx.decl_buffer(
         (*sizes, num_pieces(columns, count) * count), dtype, name, scope="global.workspace"
     )

@@ -17,7 +17,7 @@ from tilec.backends.cuda.analysis.vectors import divides
 from tilec.backends.cuda.device.moves import bits
 from tilec.backends.cuda.device.packed import DP4A
 from tilec.backends.cuda.limits import has_byte_dots
-from tilec.ir.exprs import dtype_of, int_value, summands
+from tilec.ir.exprs import dtype_of, summands
 from tilec.lowering.emission.neighbours import are_neighbours
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _word(factors: Sequence[Expr], ctx: DeviceContext) -> Expr | None:
     if str(buffer.dtype) != "int8" or buffer in ctx.fragments or buffer.scope() == "global":
         return None
     storage = ctx.storage(buffer)
-    whole = all((int_value(stride) or 0) % _WORD == 0 for stride in storage.strides[:-1])
-    if not whole or not divides(_WORD, first[-1], ctx.facts) or not are_neighbours(loads, ctx):
+    multiples = (*storage.strides[:-1], first[-1])
+    if not all(divides(_WORD, value, ctx.facts) for value in multiples) or not are_neighbours(loads, ctx):
         return None
     return bits(_WORD).call(storage.data.ptr_to([ctx.offset(storage, first)]))

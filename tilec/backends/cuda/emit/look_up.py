@@ -17,12 +17,10 @@ from tilec.backends.cuda.emit.statements import emit
 from tilec.backends.cuda.nodes import LookUp
 from tilec.ir.exprs import dtype_of, same, substitute
 from tilec.ir.layout import Digit, Layout
+from tilec.targets import LINE
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
-
-#: Bytes of a row that neighbouring lanes have, the rest being that of the same lanes: a line of the L2 cache.
-_LINE = 128
 
 
 @dataclass(eq=False)
@@ -57,8 +55,9 @@ def gathered_pieces(
 
 
 def _by_lines(extents: Sequence[int], warps: int, width: int, size: int) -> Layout:
-    """A coalesced layout in which a thread has the same part of every line of a row: it looks up few rows."""
-    line = _LINE // size
+    """A coalesced layout in which a thread has the same part of every line (of the L2 cache) of a row: it
+    looks up few rows."""
+    line = LINE // size
     if len(extents) < 2 or extents[-1] <= line or extents[-1] % line:
         return coalesced(extents, warps, width)
     narrow = coalesced((*extents[:-1], line), warps, width)

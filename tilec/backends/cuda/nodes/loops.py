@@ -26,6 +26,15 @@ class ThreadLoop(Stmt):
     body: Block
     vector: int = 1
 
+    def broken(self) -> str:
+        """Each variable has an extent, and the layout a place for each iteration."""
+        name, shape = type(self).__name__, self.layout.shape
+        if not len(self.vars) == len(self.extents) == len(shape) > 0:
+            return f"{name} of {len(self.vars)} variables, extents {self.extents} and a layout of {shape}"
+        if not all(0 < extent <= places for extent, places in zip(self.extents, shape, strict=True)):
+            return f"{name} of extents {self.extents} has places for {shape}"
+        return "" if self.vector > 0 else f"{name} of vectors of {self.vector} iterations"
+
 
 @dataclass(frozen=True, eq=False)
 class RaggedLoop(Parallel):

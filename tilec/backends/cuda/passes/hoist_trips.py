@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from tilec.backends.cuda.analysis.loops import loop_extents
 from tilec.backends.cuda.analysis.part_iterations import Parts
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.vectors import HELD_BY_TWO, begins_anywhere, vector_width
@@ -69,7 +70,7 @@ class _Hoist(ScopedRewrite):
 
     def _fits(self, loop: Parallel, parts: Parts) -> bool:
         """Whether threads have several elements, and registers for what goes from part to part."""
-        share = -(-math.prod(map(int, loop.extents)) // thread_count(self.launch))
+        share = -(-math.prod(loop_extents(loop)) // thread_count(self.launch))
         is_bool = any(str(kept.dtype) == "bool" for kept in parts.kept.values())
         return share > 1 and share * len(parts.kept) <= _REGISTERS and not is_bool
 
@@ -144,9 +145,8 @@ def _share_trips(loop: Parallel, changed: Set[Var], written: Set[Var]) -> bool:
 def _has_one_thread_each(loop: Parallel, threads: int) -> bool:
     """Whether no two threads have an iteration: there are as many for each, and no fragment of the author's
     says who has which."""
-    extents = [int_value(extent) or 0 for extent in loop.extents]
     named = {item.buffer.scope() for item in accesses(loop.body)}
-    return math.prod(extents) % threads == 0 and "local.fragment" not in named
+    return math.prod(loop_extents(loop)) % threads == 0 and "local.fragment" not in named
 
 
 def _is_seen(item: Access) -> bool:

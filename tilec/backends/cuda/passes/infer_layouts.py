@@ -48,7 +48,7 @@ from tilec.backends.cuda.analysis.loops import (
     with_rows,
 )
 from tilec.backends.cuda.analysis.registers import check_registers
-from tilec.backends.cuda.analysis.sectors import SECTOR, moves_along, run_of_warp, turns
+from tilec.backends.cuda.analysis.sectors import moves_along, run_of_warp, turns
 from tilec.backends.cuda.analysis.threads import team_warps, warps_of
 from tilec.backends.cuda.analysis.tiles import result_layout, slices_of, static_extents, swizzled
 from tilec.backends.cuda.analysis.units import operands_of
@@ -82,6 +82,7 @@ from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.analysis.uses import addressed_in, used_in, written_in
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
+from tilec.targets import SECTOR
 
 if TYPE_CHECKING:
     from tvm.ir import Var

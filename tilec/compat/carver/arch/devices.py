@@ -14,7 +14,7 @@ from tilec.inprocess.targets import count_multiprocessors, resolve_target
 from tilec.language.tiles.device import refuse_in_builds
 from tilec.language.values.places import unsupported
 from tilec.language.values.scalars import dtype
-from tilec.targets import REGISTER_FILE, Target
+from tilec.targets import LINE, REGISTER_FILE, SECTOR, Target
 
 from .capability import device_capability
 from .driver import get_device_name, get_shared_memory_per_block
@@ -64,7 +64,7 @@ class CUDA(TileDevice):
     platform = "CUDA"
     sm_partition = 4
     #: Bytes of a sector and of a line of the cache.
-    transaction_size = (32, 128)
+    transaction_size = (SECTOR, LINE)
 
     def __init__(self, target: Any = "cuda") -> None:
         refuse_in_builds("CUDA", "choose by the config of each target")
