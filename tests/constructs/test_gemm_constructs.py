@@ -9,7 +9,7 @@ from agree import TARGETS, agree, build
 from breadth import parametrized
 
 import tilec.language as T
-from tilec.backends.cuda.analysis.bank_conflicts import conflicts
+from tilec.backends.cuda.analysis.accesses.bank_conflicts import conflicts
 from tilec.backends.pipeline import lower
 from tilec.errors import SourceAssertionError, SourceValueError, UnsupportedError
 from tilec.targets import parse_target

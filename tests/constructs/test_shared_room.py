@@ -9,7 +9,7 @@ import pytest
 from agree import agree, elaborated
 
 import tilec.language as T
-from tilec.backends.cuda.passes.place_shared import pool_bytes, shared_tiles
+from tilec.backends.cuda.passes.waits.place_shared import pool_bytes, shared_tiles
 from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
 from tilec.errors import CompileError

@@ -8,7 +8,7 @@ from agree import agree, elaborated
 
 import tilec.language as T
 from tilec.backends.base import backend_of
-from tilec.backends.cuda.emit.quads import Quads
+from tilec.backends.cuda.emit.loops.quads import Quads
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.targets import parse_target

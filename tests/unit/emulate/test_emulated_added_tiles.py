@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import tilec.language as T
-from tilec.backends.cuda.analysis.behind_rings import rings_of
+from tilec.backends.cuda.analysis.pipelines.behind_rings import rings_of
 from tilec.backends.cuda.codegen.images import source
 from tilec.backends.cuda.matmul.strategy import Matmul
 from tilec.backends.cuda.nodes import DrainStores, TensorAdd
-from tilec.backends.cuda.passes.place_shared import pool_bytes, shared_tiles
+from tilec.backends.cuda.passes.waits.place_shared import pool_bytes, shared_tiles
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.emulate import EmulatedKernel

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import tilec.language as T
-from tilec.backends.cuda.analysis import longest
-from tilec.backends.cuda.analysis.longest import longest_first
+from tilec.backends.cuda.analysis.blocks import longest
+from tilec.backends.cuda.analysis.blocks.longest import longest_first
 from tilec.backends.cuda.codegen.images import source
-from tilec.backends.cuda.emit import longest_first as order
+from tilec.backends.cuda.emit.grid import longest_first as order
 from tilec.backends.cuda.limits import gpu_limits
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir

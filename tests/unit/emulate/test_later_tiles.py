@@ -7,7 +7,7 @@ import pytest
 
 import tilec.language as T
 from tilec.backends.cuda.nodes import BoxLoad, GiveBack
-from tilec.backends.cuda.passes.place_shared import pool_bytes, shared_tiles
+from tilec.backends.cuda.passes.waits.place_shared import pool_bytes, shared_tiles
 from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
 from tilec.ir.nodes import walk

@@ -3,16 +3,16 @@ of waves in place of those of warps."""
 
 from __future__ import annotations
 
-import tilec.backends.cuda.general.renew_places
+import tilec.backends.cuda.general.trips.renew_places
 import tilec.backends.hip.copies.emit
 import tilec.backends.hip.products.emit
 import tilec.backends.hip.products.scaled  # noqa: F401  (registers the code of products)
-from tilec.backends.cuda.passes.hold_ahead import HoldAhead
-from tilec.backends.cuda.passes.narrow_barriers import NarrowBarriers
+from tilec.backends.cuda.passes.loads.hold_ahead import HoldAhead
+from tilec.backends.cuda.passes.loads.plan_pipeline import PlanPipeline
 from tilec.backends.cuda.passes.order import CUDA_PASSES
-from tilec.backends.cuda.passes.plan_pipeline import PlanPipeline
-from tilec.backends.cuda.passes.rotate_products import RotateProducts
-from tilec.backends.cuda.passes.select_instructions import SelectInstructions
+from tilec.backends.cuda.passes.products.rotate_products import RotateProducts
+from tilec.backends.cuda.passes.products.select_instructions import SelectInstructions
+from tilec.backends.cuda.passes.threads.narrow_barriers import NarrowBarriers
 from tilec.backends.hip.chips import registers_of
 from tilec.backends.hip.copies.copy_straight import CopyStraight
 from tilec.backends.hip.products.scale_sums import ScaleSums

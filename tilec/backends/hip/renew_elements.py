@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.threads import thread_count
+from tilec.backends.cuda.analysis.blocks.threads import thread_count
 from tilec.backends.cuda.nodes import Anew, ThreadLoop
 from tilec.backends.hip.chips import Chip, chip_of
 from tilec.backends.hip.products.tiles import WaveGemm

@@ -9,7 +9,7 @@ import pytest
 
 import tilec
 import tilec.language as T
-from tilec.backends.cpu.passes.even_trips import EvenTrips
+from tilec.backends.cpu.passes.loops.even_trips import EvenTrips
 from tilec.ir.nodes import For, If, walk
 from tilec.language.frontend.elaborate import elaborate
 from tilec.lowering.passes.widen_indices import WidenIndices

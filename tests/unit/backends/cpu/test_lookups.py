@@ -9,7 +9,7 @@ from told import losses
 from tvm import tirx
 
 from tilec.backends.cpu.codegen.objects import tir_text
-from tilec.backends.cpu.emit.first_lanes import lanes_that_exist
+from tilec.backends.cpu.emit.vectors.first_lanes import lanes_that_exist
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.text.parser import parse_kernel

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from statements import KERNELS
 
-from tilec.backends.cpu.passes.carry_columns import CarryColumns
-from tilec.backends.cpu.passes.fuse_elementwise import FuseElementwise
-from tilec.backends.cpu.passes.fuse_rows import FuseRows
+from tilec.backends.cpu.passes.loops.carry_columns import CarryColumns
+from tilec.backends.cpu.passes.loops.fuse_elementwise import FuseElementwise
+from tilec.backends.cpu.passes.loops.fuse_rows import FuseRows
+from tilec.backends.cpu.passes.loops.privatise_tiles import PrivatiseTiles
+from tilec.backends.cpu.passes.loops.shrink_rows import ShrinkRows
 from tilec.backends.cpu.passes.order import CPU_PASSES
 from tilec.backends.cpu.passes.place_tiles import PlaceTiles, scratch_bytes
-from tilec.backends.cpu.passes.privatise_tiles import PrivatiseTiles
-from tilec.backends.cpu.passes.shrink_rows import ShrinkRows
 from tilec.backends.pipeline import lower, stages
 from tilec.errors import InputError
 from tilec.ir.nodes import Alloc, walk

@@ -8,7 +8,7 @@ import pytest
 from compiled import Library
 
 from tilec.backends.cpu.codegen.objects import tir_text
-from tilec.backends.cpu.emit import small_tables
+from tilec.backends.cpu.emit.vectors import small_tables
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.text.parser import parse_kernel

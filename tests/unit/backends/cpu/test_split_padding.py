@@ -9,7 +9,7 @@ import pytest
 
 import tilec
 import tilec.language as T
-from tilec.backends.cpu.passes.split_padding import SplitPadding
+from tilec.backends.cpu.passes.loops.split_padding import SplitPadding
 from tilec.ir.nodes import Parallel, walk
 from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target

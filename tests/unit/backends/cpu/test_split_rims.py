@@ -10,7 +10,7 @@ import pytest
 
 import tilec
 import tilec.language as T
-from tilec.backends.cpu.passes.split_rims import SplitRims
+from tilec.backends.cpu.passes.loops.split_rims import SplitRims
 from tilec.ir.nodes import If, Parallel, walk
 from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target

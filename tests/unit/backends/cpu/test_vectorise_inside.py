@@ -10,7 +10,7 @@ import pytest
 
 import tilec
 import tilec.language as T
-from tilec.backends.cpu.passes.vectorise_inside import VectoriseInside
+from tilec.backends.cpu.passes.loops.vectorise_inside import VectoriseInside
 from tilec.backends.pipeline import lower
 from tilec.ir.nodes import Parallel, walk
 from tilec.language.frontend.elaborate import elaborate

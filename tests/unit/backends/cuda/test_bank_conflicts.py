@@ -9,9 +9,9 @@ from cuda_kernels import gemm, tile_kernel
 from told import losses, told
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.bank_conflicts import conflicts, tile_layouts, waits
-from tilec.backends.cuda.analysis.threads import warps_of
-from tilec.backends.cuda.analysis.tiles import operand_conflicts, swizzled
+from tilec.backends.cuda.analysis.accesses.bank_conflicts import conflicts, tile_layouts, waits
+from tilec.backends.cuda.analysis.blocks.threads import warps_of
+from tilec.backends.cuda.analysis.layouts.tiles import operand_conflicts, swizzled
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.nodes import Alloc, Launch

@@ -7,8 +7,8 @@ import pytest
 from tvm import ir as tvm_ir
 from tvm import sym, tirx
 
-from tilec.backends.cuda.analysis.bit_fields import bit_field
-from tilec.backends.cuda.emit.quotients import bytes_to, quotient
+from tilec.backends.cuda.analysis.accesses.bit_fields import bit_field
+from tilec.backends.cuda.emit.numbers.quotients import bytes_to, quotient
 from tilec.backends.cuda.packed_weights.packing import evaluated
 from tilec.ir.exprs import walk
 

@@ -8,9 +8,14 @@ import math
 import pytest
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.fragments import accumulator_layout, coalesced, free_runs, operand_layout
-from tilec.backends.cuda.analysis.tiles import swizzled
-from tilec.backends.cuda.analysis.wgmma import slabs
+from tilec.backends.cuda.analysis.layouts.fragments import (
+    accumulator_layout,
+    coalesced,
+    free_runs,
+    operand_layout,
+)
+from tilec.backends.cuda.analysis.layouts.tiles import swizzled
+from tilec.backends.cuda.analysis.products.wgmma import slabs
 from tilec.backends.cuda.nodes import WarpTile
 from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import bank_conflicts, canonical, is_in_slabs, is_injective, places, select

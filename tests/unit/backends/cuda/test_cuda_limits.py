@@ -6,8 +6,8 @@ import pytest
 from cuda_kernels import ATTENTION, gemm, shipped
 from variant_code import compile_variant
 
-from tilec.backends.cuda.analysis.mma import warp_grid
-from tilec.backends.cuda.analysis.registers import register_limit
+from tilec.backends.cuda.analysis.products.mma import warp_grid
+from tilec.backends.cuda.analysis.products.registers import register_limit
 from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.cuda.codegen.compilers import CudaCompiler
 from tilec.backends.cuda.emit.entry import lower_kernel

@@ -8,7 +8,7 @@ import pytest
 
 import tilec.language as T
 from tilec.backends.cuda.nodes import AsyncGather, BringOperand, GiveBack, ProxyFence
-from tilec.backends.cuda.passes.fence_reads import FenceReads
+from tilec.backends.cuda.passes.waits.fence_reads import FenceReads
 from tilec.backends.pipeline import lower
 from tilec.ir.nodes import Kernel, walk
 from tilec.ir.nodes.threads import Sync

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.fragment_stores import FragmentStore, fragment_store
+from tilec.backends.cuda.analysis.layouts.fragment_stores import FragmentStore, fragment_store
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.ir.layout import Digit, Layout, Swizzle
 from tilec.ir.layout_algebra import bank_conflicts, element_at

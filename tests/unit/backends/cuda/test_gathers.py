@@ -10,7 +10,7 @@ from tvm import sym, tirx
 
 from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.look_up import gathered_pieces
+from tilec.backends.cuda.emit.copies.look_up import gathered_pieces
 from tilec.backends.cuda.nodes import AsyncGather
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir

@@ -16,7 +16,7 @@ from tilec.backends.cuda.idioms.open_tile_loops import OpenTileLoops
 from tilec.backends.cuda.idioms.pipeline_loads import PipelineLoads
 from tilec.backends.cuda.idioms.scale_behind_products import ScaleBehindProducts
 from tilec.backends.cuda.idioms.start_from_zero import StartFromZero
-from tilec.backends.cuda.passes.read_turned_tiles import ReadTurnedTiles
+from tilec.backends.cuda.passes.products.read_turned_tiles import ReadTurnedTiles
 from tilec.ir.nodes.barriers import GridBarrier
 from tilec.ir.text.forms import small
 from tilec.ir.text.parser import parse_kernel

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.tiles import swizzled
+from tilec.backends.cuda.analysis.layouts.tiles import swizzled
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.lane_places import lane_place
 from tilec.backends.cuda.emit.memory import SharedStorage
-from tilec.backends.cuda.emit.unsigned import Unsigned
+from tilec.backends.cuda.emit.numbers.unsigned import Unsigned
+from tilec.backends.cuda.emit.products.lane_places import lane_place
 from tilec.ir.exprs import substitute
 from tilec.ir.interp.expressions import Compiler, State
 from tilec.ir.layout import Layout

@@ -7,7 +7,7 @@ import pytest
 from agree import agree, elaborated
 
 import tilec.language as T
-from tilec.backends.cuda.analysis.sectors import run_of_warp
+from tilec.backends.cuda.analysis.layouts.sectors import run_of_warp
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.backends.pipeline import lower
 from tilec.ir.layout import Digit, Layout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.backends.cuda.emit.look_up import _by_lines
+from tilec.backends.cuda.emit.copies.look_up import _by_lines
 from tilec.backends.cuda.nodes import AsyncGather, LookUp
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tilec.language as T
-from tilec.backends.cuda.analysis.bank_conflicts import conflicts
+from tilec.backends.cuda.analysis.accesses.bank_conflicts import conflicts
 from tilec.backends.cuda.nodes import BoxLoad, ProductsWait, Sync, WarpgroupProduct
 from tilec.backends.pipeline import lower
 from tilec.ir.exprs import loads

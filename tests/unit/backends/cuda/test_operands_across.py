@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 from breadth import diagonal, parametrized
 
-from tilec.backends.cuda.analysis.fragments import ROWS_ACROSS, accumulator_layout
+from tilec.backends.cuda.analysis.layouts.fragments import ROWS_ACROSS, accumulator_layout
 from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.cuda.emit.entry import lower_kernel
 from tilec.backends.cuda.nodes import BringOperand, TurnTile, WarpgroupProduct, WarpTile

@@ -12,8 +12,8 @@ from tvm import tirx
 from tvm.ir import Range
 
 import tilec.language as T
-from tilec.backends.cuda.analysis.fragments import coalesced
-from tilec.backends.cuda.analysis.owners import Known, in_loop, owner
+from tilec.backends.cuda.analysis.accesses.owners import Known, in_loop, owner
+from tilec.backends.cuda.analysis.layouts.fragments import coalesced
 from tilec.backends.cuda.nodes import Sync, ThreadLoop
 from tilec.backends.pipeline import lower
 from tilec.ir.layout_algebra import places

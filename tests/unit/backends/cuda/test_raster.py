@@ -9,7 +9,7 @@ import pytest
 from cuda_kernels import gemm
 from tvm import tirx
 
-from tilec.backends.cuda.emit import raster
+from tilec.backends.cuda.emit.grid import raster
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.exprs import substitute

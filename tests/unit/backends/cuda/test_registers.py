@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.tiles import whole_tile
-from tilec.backends.cuda.general.loads import Load
-from tilec.backends.cuda.general.registers import handed_on
+from tilec.backends.cuda.analysis.layouts.tiles import whole_tile
+from tilec.backends.cuda.general.roles.loads import Load
+from tilec.backends.cuda.general.roles.registers import handed_on
 from tilec.ir.nodes import Copy, Fill
 
 

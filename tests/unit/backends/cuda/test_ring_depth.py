@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tilec.language as T
-from tilec.backends.cuda.analysis.ring_depth import trip_clocks, wanted_stages
+from tilec.backends.cuda.analysis.pipelines.ring_depth import trip_clocks, wanted_stages
 from tilec.backends.cuda.nodes import GiveBack, ProductsWait
 from tilec.backends.pipeline import lower
 from tilec.ir.nodes import Alloc, For, Pipelined, walk

@@ -12,8 +12,8 @@ from random_programs import Program, elaborated
 from told import told
 
 from tilec.backends.cuda.nodes import Sync, ThreadLoop
-from tilec.backends.cuda.passes import place_shared
-from tilec.backends.cuda.passes.place_shared import pool_bytes, shared_tiles
+from tilec.backends.cuda.passes.waits import place_shared
+from tilec.backends.cuda.passes.waits.place_shared import pool_bytes, shared_tiles
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.emulate import EmulatedKernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tilec.language as T
-from tilec.backends.cuda.analysis.parts import Parts, parts_of
+from tilec.backends.cuda.analysis.pipelines.parts import Parts, parts_of
 from tilec.backends.cuda.nodes import EachTile, PartStore, Sync
 from tilec.backends.pipeline import lower
 from tilec.ir.layout import Digit, Layout

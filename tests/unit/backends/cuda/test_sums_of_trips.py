@@ -6,7 +6,7 @@ import pytest
 
 from tilec.backends.cuda.idioms.forward_factors import ForwardFactors
 from tilec.backends.cuda.matmul.strategy import Matmul
-from tilec.backends.cuda.passes.clear_at_begin import ClearAtBegin
+from tilec.backends.cuda.passes.products.clear_at_begin import ClearAtBegin
 from tilec.backends.pipeline import lower
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel

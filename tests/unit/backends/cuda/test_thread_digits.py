@@ -12,8 +12,8 @@ from agree import agree, elaborated
 from tvm import tirx
 
 import tilec.language as T
-from tilec.backends.cuda.analysis.owners import Each, Known, Owner, in_loop, owner
-from tilec.backends.cuda.analysis.thread_digits import ThreadDigits
+from tilec.backends.cuda.analysis.accesses.owners import Each, Known, Owner, in_loop, owner
+from tilec.backends.cuda.analysis.blocks.thread_digits import ThreadDigits
 from tilec.backends.cuda.nodes import Sync
 from tilec.backends.pipeline import lower
 from tilec.ir.nodes import Launch, Store, walk

@@ -8,7 +8,7 @@ from agree import agree, elaborated
 from tvm import tirx
 
 import tilec.language as T
-from tilec.backends.cuda.analysis.turns import Turn
+from tilec.backends.cuda.analysis.pipelines.turns import Turn
 from tilec.backends.cuda.nodes import ProductsWait, Sync, WarpgroupProduct
 from tilec.backends.pipeline import lower
 from tilec.ir.nodes import For, walk

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.digits import in_first_lane
-from tilec.backends.cpu.emit.pieces import places_of
 from tilec.backends.cpu.emit.statements import emit
+from tilec.backends.cpu.emit.vectors.digits import in_first_lane
+from tilec.backends.cpu.emit.vectors.pieces import places_of
 from tilec.backends.cpu.nodes import AskAhead
 from tilec.backends.cpu.products.tir import CACHE_LINE, prefetch, sequence
 from tilec.ir.exprs import dtype_of

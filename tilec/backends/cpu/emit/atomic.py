@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.emit import atomic_functions
-from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.loops.updates import is_undisturbed
 from tilec.backends.cpu.emit.statements import emit
+from tilec.backends.cpu.emit.vectors.lanes import NotVectorisable
 from tilec.ir.nodes import Atomic, is_global
 from tilec.lowering.emission.atomic import emit_update, keep
 from tilec.lowering.emission.storage import (

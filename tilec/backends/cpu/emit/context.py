@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cpu.emit.access import flat_index, read_existing, read_first
-from tilec.backends.cpu.emit.aligned import aligned_value
-from tilec.backends.cpu.emit.bfloat16 import nearest_bfloat16
-from tilec.backends.cpu.emit.byte_products import byte_products
-from tilec.backends.cpu.emit.digits import digits
-from tilec.backends.cpu.emit.first_lanes import are_first
-from tilec.backends.cpu.emit.float8 import decode_by_half
 from tilec.backends.cpu.emit.functions import named_call
-from tilec.backends.cpu.emit.half import decode_half, encode_half
-from tilec.backends.cpu.emit.joined_bytes import joined_bytes
-from tilec.backends.cpu.emit.lanes import NotVectorisable
-from tilec.backends.cpu.emit.never_nan import stays_number
-from tilec.backends.cpu.emit.number_of import number_of
-from tilec.backends.cpu.emit.operands import is_operand, rounded_operand
-from tilec.backends.cpu.emit.pieces import read_pieces
-from tilec.backends.cpu.emit.shared_out import Sharing, sharings
-from tilec.backends.cpu.emit.small_tables import with_tables
-from tilec.backends.cpu.emit.speculate import is_speculable
+from tilec.backends.cpu.emit.numbers.bfloat16 import nearest_bfloat16
+from tilec.backends.cpu.emit.numbers.float8 import decode_by_half
+from tilec.backends.cpu.emit.numbers.half import decode_half, encode_half
+from tilec.backends.cpu.emit.numbers.never_nan import stays_number
+from tilec.backends.cpu.emit.numbers.number_of import number_of
+from tilec.backends.cpu.emit.numbers.operands import is_operand, rounded_operand
+from tilec.backends.cpu.emit.numbers.wrapping import WRAPPING, leaves_type, wrapping
 from tilec.backends.cpu.emit.statements import emit, hold
-from tilec.backends.cpu.emit.word_products import with_word_products
-from tilec.backends.cpu.emit.wrapping import WRAPPING, leaves_type, wrapping
+from tilec.backends.cpu.emit.vectors.access import flat_index, read_existing, read_first
+from tilec.backends.cpu.emit.vectors.aligned import aligned_value
+from tilec.backends.cpu.emit.vectors.byte_products import byte_products
+from tilec.backends.cpu.emit.vectors.digits import digits
+from tilec.backends.cpu.emit.vectors.first_lanes import are_first
+from tilec.backends.cpu.emit.vectors.joined_bytes import joined_bytes
+from tilec.backends.cpu.emit.vectors.lanes import NotVectorisable
+from tilec.backends.cpu.emit.vectors.pieces import read_pieces
+from tilec.backends.cpu.emit.vectors.shared_out import Sharing, sharings
+from tilec.backends.cpu.emit.vectors.small_tables import with_tables
+from tilec.backends.cpu.emit.vectors.speculate import is_speculable
+from tilec.backends.cpu.emit.vectors.word_products import with_word_products
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.ranges import stays_inside
 from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, loads, scalar_dtype
@@ -45,8 +45,8 @@ from tilec.lowering.math.vectors import lanes_of
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cpu.emit.lanes import Lanes
     from tilec.backends.cpu.emit.loops.accumulators import Accumulator
+    from tilec.backends.cpu.emit.vectors.lanes import Lanes
     from tilec.ir.nodes import Block, Stmt, Store
     from tilec.ir.roads import Loss
     from tilec.lowering.analysis.accumulations import Accumulation

@@ -13,13 +13,13 @@ import tilec.backends.cpu.emit.ask_ahead
 import tilec.backends.cpu.emit.atomic
 import tilec.backends.cpu.emit.lines
 import tilec.backends.cpu.emit.loops.parallel
-import tilec.backends.cpu.emit.pack_panels
-import tilec.backends.cpu.emit.pack_words
-import tilec.backends.cpu.emit.product
-import tilec.backends.cpu.emit.transpose_panels  # noqa: F401
+import tilec.backends.cpu.emit.panels.pack_panels
+import tilec.backends.cpu.emit.panels.pack_words
+import tilec.backends.cpu.emit.panels.transpose_panels
+import tilec.backends.cpu.emit.product  # noqa: F401
 from tilec.backends.cpu.emit.context import LaneContext
 from tilec.backends.cpu.emit.loops.updates import open_updates
-from tilec.backends.cpu.emit.streams import close_streams, open_streams
+from tilec.backends.cpu.emit.vectors.streams import close_streams, open_streams
 from tilec.backends.cpu.llvm_text import with_llvm
 from tilec.backends.cpu.passes.place_tiles import scratch_bytes
 from tilec.ir.exprs import as_expr, dtype_of, int_value

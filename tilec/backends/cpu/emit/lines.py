@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.statements import emit
+from tilec.backends.cpu.emit.vectors.lanes import NotVectorisable
 from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Check, Print
 from tilec.lowering.emission.lines import pieces

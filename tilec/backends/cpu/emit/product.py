@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.backends.cpu.emit.first_lanes import first_lanes, has_first_lanes
-from tilec.backends.cpu.emit.result_lines import ResultLines
 from tilec.backends.cpu.emit.statements import emit
+from tilec.backends.cpu.emit.vectors.first_lanes import first_lanes, has_first_lanes
+from tilec.backends.cpu.emit.vectors.result_lines import ResultLines
 from tilec.backends.cpu.llvm_text import with_llvm
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock
 from tilec.backends.cpu.products.elementwise import map_expressions

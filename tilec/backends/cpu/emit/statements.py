@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from tvm import ir as tvm_ir
 from tvm import tirx
 
-from tilec.backends.cpu.emit.access import store_element
-from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.loops.range_splits import split_point
 from tilec.backends.cpu.emit.loops.scans import emit_running, running
 from tilec.backends.cpu.emit.loops.turned_rows import emit_turned
-from tilec.backends.cpu.emit.moves import hardly_computes, moved_bits, moves
-from tilec.backends.cpu.emit.speculate import is_predicable, takes_masks
+from tilec.backends.cpu.emit.numbers.moves import hardly_computes, moved_bits, moves
+from tilec.backends.cpu.emit.vectors.access import store_element
+from tilec.backends.cpu.emit.vectors.lanes import NotVectorisable
+from tilec.backends.cpu.emit.vectors.speculate import is_predicable, takes_masks
 from tilec.errors import CompileError
 from tilec.ir.exprs import cast_to, conjuncts, dtype_of, int_value
 from tilec.ir.nodes import Alloc, Bind, For, If, Stmt, Store

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.fragments import WARP
-from tilec.backends.cuda.analysis.wgmma import holds_product
+from tilec.backends.cuda.analysis.layouts.fragments import WARP
+from tilec.backends.cuda.analysis.products.wgmma import holds_product
 from tilec.backends.cuda.attention.layouts import laid_out, load_map
 from tilec.backends.cuda.attention.list_trips import with_listed_trips
 from tilec.backends.cuda.attention.memory import fitted

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.tiles import layouts_in, whole_tile
-from tilec.backends.cuda.analysis.totals import factor_of, store_of_each
+from tilec.backends.cuda.analysis.layouts.tiles import layouts_in, whole_tile
+from tilec.backends.cuda.analysis.trips.totals import factor_of, store_of_each
 from tilec.backends.cuda.attention.nodes import AttentionRoles
 from tilec.backends.cuda.attention.rewriting import AttentionPass, touched
 from tilec.backends.cuda.nodes import BlockReduce, JoinReduce
-from tilec.backends.cuda.passes.defer_reductions import joined, own_part
+from tilec.backends.cuda.passes.sums.defer_reductions import joined, own_part
 from tilec.ir.exprs import int_value, loads
 from tilec.ir.nodes import Block, Pipelined
 

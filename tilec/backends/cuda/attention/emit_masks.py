@@ -6,7 +6,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.attention.context import AttentionContext
 from tilec.backends.cuda.attention.nodes import RowMask
-from tilec.backends.cuda.emit.loop import over_layout
+from tilec.backends.cuda.emit.loops.loop import over_layout
 from tilec.backends.cuda.emit.statements import emit
 from tilec.ir.exprs import cast_to, int_value
 from tilec.ir.layout import Layout

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.wgmma import ROWS
+from tilec.backends.cuda.analysis.products.wgmma import ROWS
 from tilec.backends.cuda.attention.context import AttentionContext
 from tilec.backends.cuda.attention.nodes import BoxStore
 from tilec.backends.cuda.warp_roles.build import cached, coordinate, emits, i32, ptx, u32, when

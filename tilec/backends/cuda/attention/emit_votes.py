@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.fragments import WARP
+from tilec.backends.cuda.analysis.layouts.fragments import WARP
 from tilec.backends.cuda.attention.context import AttentionContext
 from tilec.backends.cuda.attention.nodes import Vote
 from tilec.backends.cuda.device import exchange

@@ -16,7 +16,7 @@ import tilec.backends.cuda.attention.emit_store
 import tilec.backends.cuda.attention.emit_turns
 import tilec.backends.cuda.attention.emit_votes
 import tilec.backends.cuda.attention.emit_words  # noqa: F401  (registers the code of statements)
-from tilec.backends.cuda.analysis.fragments import WARP
+from tilec.backends.cuda.analysis.layouts.fragments import WARP
 from tilec.backends.cuda.attention.context import AttentionContext
 from tilec.backends.cuda.attention.emit_products import first_turn
 from tilec.backends.cuda.attention.emit_turns import TURNERS
@@ -26,7 +26,7 @@ from tilec.backends.cuda.attention.rewriting import touched
 from tilec.backends.cuda.attention.share_loads import shared_loads
 from tilec.backends.cuda.attention.walk import SLOT_BYTES, SLOTS, consume, produce
 from tilec.backends.cuda.device.exchange import UNIFORM_LINE
-from tilec.backends.cuda.emit.early_start import starts_early, wait_for_predecessor
+from tilec.backends.cuda.emit.grid.early_start import starts_early, wait_for_predecessor
 from tilec.backends.cuda.emit.memory import Fragment
 from tilec.backends.cuda.emit.statements import emit_marked
 from tilec.backends.cuda.launch import LoweredCudaLaunch

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cuda.analysis.cuts import conditions
-from tilec.backends.cuda.analysis.tiles import whole_tile
+from tilec.backends.cuda.analysis.layouts.tiles import whole_tile
+from tilec.backends.cuda.analysis.trips.cuts import conditions
 from tilec.backends.cuda.attention.nodes import AttentionRoles, RowMask
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.backends.cuda.warp_roles.epilogue import call_name

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.fragments import accumulator_layout
-from tilec.backends.cuda.analysis.tiles import alike, layouts_in
+from tilec.backends.cuda.analysis.layouts.fragments import accumulator_layout
+from tilec.backends.cuda.analysis.layouts.tiles import alike, layouts_in
 from tilec.backends.cuda.attention.nodes import AsyncProduct, BoxStore, PairLoop
 from tilec.backends.cuda.nodes import BlockReduce, ThreadLoop, WarpTile
-from tilec.backends.cuda.passes.infer_layouts import InferLayouts
-from tilec.backends.cuda.passes.reduce_accumulations import ReduceAccumulations
-from tilec.backends.cuda.passes.split_loops import SplitLoops
+from tilec.backends.cuda.passes.layouts.infer_layouts import InferLayouts
+from tilec.backends.cuda.passes.loops.split_loops import SplitLoops
+from tilec.backends.cuda.passes.sums.reduce_accumulations import ReduceAccumulations
 from tilec.backends.cuda.warp_roles.nodes import TensorMap
 from tilec.backends.cuda.warp_roles.tma import box_map
 from tilec.backends.cuda.warp_roles.unfit import Unfit

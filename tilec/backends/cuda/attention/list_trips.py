@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.fragments import WARP
+from tilec.backends.cuda.analysis.layouts.fragments import WARP
 from tilec.backends.cuda.attention.order import growth, without_loads
 from tilec.ir.exprs import as_expr, cast_to, choice_of, dtype_of, inlined, int_value, loads, substitute, uses
 from tilec.ir.exprs import walk as walk_expr

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tvm import sym
 
-from tilec.backends.cuda.analysis.wgmma import GROUP_ROWS
+from tilec.backends.cuda.analysis.products.wgmma import GROUP_ROWS
 from tilec.ir.analysis.known_trips import known_trips
 from tilec.ir.analysis.renaming import in_trip
 from tilec.ir.exprs import int_value

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.analysis import undefined_vars
 
-from tilec.backends.cuda.analysis.threads import thread_count
-from tilec.backends.cuda.analysis.wgmma import ROWS
+from tilec.backends.cuda.analysis.blocks.threads import thread_count
+from tilec.backends.cuda.analysis.products.wgmma import ROWS
 from tilec.backends.cuda.attention.nodes import ZeroRows
 from tilec.backends.cuda.attention.part_loads import tile_by_tile, with_parts
 from tilec.backends.cuda.attention.predicated_loads import plain_loads

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.versions import with_version, with_versions
+from tilec.backends.cuda.analysis.pipelines.versions import with_version, with_versions
 from tilec.backends.cuda.attention.layouts import load_map
 from tilec.backends.cuda.attention.nodes import (
     AsyncProduct,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tilec.backends.cuda.analysis.tiles import is_whole
-from tilec.backends.cuda.analysis.wgmma import ROWS, STEP_BYTES
+from tilec.backends.cuda.analysis.layouts.tiles import is_whole
+from tilec.backends.cuda.analysis.products.wgmma import ROWS, STEP_BYTES
 from tilec.backends.cuda.attention.nodes import AsyncProduct
 from tilec.backends.cuda.nodes import WarpTile
 from tilec.backends.cuda.warp_roles.unfit import Unfit

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.cuts import Cut, border, cut_of, joined, least_of, room_cut
+from tilec.backends.cuda.analysis.trips.cuts import Cut, border, cut_of, joined, least_of, room_cut
 from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, RowMask, Turn, ZeroRows
 from tilec.backends.cuda.attention.parts import needed
 from tilec.backends.cuda.attention.rewriting import AttentionPass, copied, with_loops

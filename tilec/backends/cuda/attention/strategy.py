@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.wgmma import ROWS
+from tilec.backends.cuda.analysis.products.wgmma import ROWS
 from tilec.backends.cuda.attention.assign import plan
 from tilec.backends.cuda.attention.defer_sums import DeferSums
 from tilec.backends.cuda.attention.entry import AttentionEntry
@@ -17,7 +17,7 @@ from tilec.backends.cuda.attention.plan_rings import PlanTileRings
 from tilec.backends.cuda.attention.read_beside import ReadBeside
 from tilec.backends.cuda.attention.split_masks import SplitMasks
 from tilec.backends.cuda.attention.vote_on_masks import VoteOnMasks
-from tilec.backends.cuda.general.join_second_operands import joined
+from tilec.backends.cuda.general.operands.join_second_operands import joined
 from tilec.backends.cuda.warp_roles.roads import moved, roads
 from tilec.backends.cuda.warp_roles.strategy import Plan, Strategy
 from tilec.ir.nodes import Gemm, walk

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.tiles import is_whole, static_extents, whole_tile
+from tilec.backends.cuda.analysis.layouts.tiles import is_whole, static_extents, whole_tile
 from tilec.backends.cuda.nodes import TurnTile
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.ir.nodes import Alloc, Block, Copy, Gemm, Pipelined, Stmt, walk

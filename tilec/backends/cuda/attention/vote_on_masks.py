@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.cuts import conditions
+from tilec.backends.cuda.analysis.trips.cuts import conditions
 from tilec.backends.cuda.attention.find_masks import choice_in, is_own
 from tilec.backends.cuda.attention.nodes import AttentionRoles, Vote
 from tilec.backends.cuda.attention.read_beside import behind_products

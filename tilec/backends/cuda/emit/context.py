@@ -29,13 +29,13 @@ from tilec.backends.cuda.device.floats import (
     pack_small,
 )
 from tilec.backends.cuda.device.intrinsics import keeping_nan
-from tilec.backends.cuda.emit.byte_dots import byte_dots
+from tilec.backends.cuda.emit.loops.byte_dots import byte_dots
+from tilec.backends.cuda.emit.loops.tested_loads import tested_choice, tested_load
+from tilec.backends.cuda.emit.loops.whole_tests import whole_tests
 from tilec.backends.cuda.emit.memory import Fragment
-from tilec.backends.cuda.emit.narrow import combined, inverted
+from tilec.backends.cuda.emit.numbers.narrow import combined, inverted
+from tilec.backends.cuda.emit.numbers.wide import wide_product
 from tilec.backends.cuda.emit.statements import emit_marked
-from tilec.backends.cuda.emit.tested_loads import tested_choice, tested_load
-from tilec.backends.cuda.emit.whole_tests import whole_tests
-from tilec.backends.cuda.emit.wide import wide_product
 from tilec.backends.cuda.limits import has_float8
 from tilec.errors import CompileError
 from tilec.ir.analysis.ranges import SHORT, as_passes_have_it, bounds
@@ -52,8 +52,8 @@ from tilec.lowering.emission.values import lazy_choice
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-    from tilec.backends.cuda.emit.look_up import LookedUp
-    from tilec.backends.cuda.emit.wide import Products
+    from tilec.backends.cuda.emit.copies.look_up import LookedUp
+    from tilec.backends.cuda.emit.numbers.wide import Products
     from tilec.backends.cuda.warp_roles.nodes import TensorMap
     from tilec.ir.layout import Layout
     from tilec.ir.nodes import Stmt

@@ -10,53 +10,53 @@ from tvm import ir as tvm_ir
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-import tilec.backends.cuda.emit.atomic
-import tilec.backends.cuda.emit.cluster
-import tilec.backends.cuda.emit.copy
-import tilec.backends.cuda.emit.cut_rows
-import tilec.backends.cuda.emit.fragments
-import tilec.backends.cuda.emit.gather
-import tilec.backends.cuda.emit.lines
-import tilec.backends.cuda.emit.loop
-import tilec.backends.cuda.emit.product
-import tilec.backends.cuda.emit.reduce
-import tilec.backends.cuda.emit.rotated
-import tilec.backends.cuda.emit.scaled
-import tilec.backends.cuda.emit.scan
-import tilec.backends.cuda.emit.sparse
-import tilec.backends.cuda.emit.threads
-import tilec.backends.cuda.general.emit_parts
-import tilec.backends.cuda.general.emit_product
-import tilec.backends.cuda.general.emit_sums
-import tilec.backends.cuda.general.emit_tiles
-import tilec.backends.cuda.general.emit_turn  # noqa: F401  (registers the code of statements)
-from tilec.backends.cuda.analysis.bank_conflicts import conflicts
-from tilec.backends.cuda.analysis.fragments import WARP
-from tilec.backends.cuda.analysis.threads import has_groups, warps_of
-from tilec.backends.cuda.analysis.units import tiles_of_units
+import tilec.backends.cuda.emit.copies.copy
+import tilec.backends.cuda.emit.copies.gather
+import tilec.backends.cuda.emit.loops.cut_rows
+import tilec.backends.cuda.emit.loops.loop
+import tilec.backends.cuda.emit.products.fragments
+import tilec.backends.cuda.emit.products.product
+import tilec.backends.cuda.emit.products.rotated
+import tilec.backends.cuda.emit.products.scaled
+import tilec.backends.cuda.emit.products.sparse
+import tilec.backends.cuda.emit.threads.atomic
+import tilec.backends.cuda.emit.threads.cluster
+import tilec.backends.cuda.emit.threads.lines
+import tilec.backends.cuda.emit.threads.reduce
+import tilec.backends.cuda.emit.threads.scan
+import tilec.backends.cuda.emit.threads.threads
+import tilec.backends.cuda.general.emit.parts
+import tilec.backends.cuda.general.emit.product
+import tilec.backends.cuda.general.emit.sums
+import tilec.backends.cuda.general.emit.tiles
+import tilec.backends.cuda.general.emit.turn  # noqa: F401  (registers the code of statements)
+from tilec.backends.cuda.analysis.accesses.bank_conflicts import conflicts
+from tilec.backends.cuda.analysis.blocks.threads import has_groups, warps_of
+from tilec.backends.cuda.analysis.layouts.fragments import WARP
+from tilec.backends.cuda.analysis.products.units import tiles_of_units
 from tilec.backends.cuda.device.exchange import UNIFORM
 from tilec.backends.cuda.device.intrinsics import register_intrinsics
 from tilec.backends.cuda.device.ptx import instruction
-from tilec.backends.cuda.emit.access_notes import thread_roads
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.early_start import (
+from tilec.backends.cuda.emit.grid.early_start import (
     is_asked,
     release_successor,
     starts_early,
     wait_for_predecessor,
 )
-from tilec.backends.cuda.emit.groups import free_barriers
-from tilec.backends.cuda.emit.longest_first import by_length
-from tilec.backends.cuda.emit.raster import asked_group, banded
+from tilec.backends.cuda.emit.grid.longest_first import by_length
+from tilec.backends.cuda.emit.grid.raster import asked_group, banded
+from tilec.backends.cuda.emit.loops.access_notes import thread_roads
+from tilec.backends.cuda.emit.numbers.unsigned import Unsigned
 from tilec.backends.cuda.emit.statements import call
-from tilec.backends.cuda.emit.unsigned import Unsigned
-from tilec.backends.cuda.general.emit_box import maps_of
-from tilec.backends.cuda.general.registers import blocks_at_entry, entry_registers
+from tilec.backends.cuda.emit.threads.groups import free_barriers
+from tilec.backends.cuda.general.emit.box import maps_of
+from tilec.backends.cuda.general.roles.registers import blocks_at_entry, entry_registers
 from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.backends.cuda.nodes import EachTile
-from tilec.backends.cuda.passes.grid_barriers import has_grid_meet
-from tilec.backends.cuda.passes.open_barriers import cluster_shape
-from tilec.backends.cuda.passes.place_shared import pool_bytes
+from tilec.backends.cuda.passes.threads.grid_barriers import has_grid_meet
+from tilec.backends.cuda.passes.threads.open_barriers import cluster_shape
+from tilec.backends.cuda.passes.waits.place_shared import pool_bytes
 from tilec.backends.cuda.warp_roles.parameters import map_code
 from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
 from tilec.backends.cuda.warp_roles.strategy import Strategy

@@ -15,7 +15,7 @@ from tilec.backends.cuda.device.exchange import SHARED_SYNC
 from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.marks import mark_of
 from tilec.backends.cuda.emit.memory import allocate
-from tilec.backends.cuda.emit.wide import with_products
+from tilec.backends.cuda.emit.numbers.wide import with_products
 from tilec.backends.cuda.limits import has_named_barriers
 from tilec.backends.cuda.nodes import CommitGroup, RaggedThreadLoop, SharedSync, Sync, WaitGroup
 from tilec.errors import CompileError, UnsupportedError

@@ -1,1 +1,13 @@
-"""The road of launches that no strategy takes: bulk loads and products in the background, by statement."""
+"""Launches that no strategy takes, on GPUs with TMA: their warps get roles by what each statement does.
+
+| folder | holds |
+|---|---|
+| `roles` | `SplitRoles`: which statements load, which compute, and each role's program |
+| `rings` | which tiles loads run ahead into, in how many stages |
+| `boxes` | which copies, stores and additions TMA makes |
+| `operands` | operands that threads make, turn or join before wgmma reads them |
+| `trips` | the order of a consumer's statements, so that products stay under way |
+| `turns` | two warpgroups that share the columns of a result |
+| `tensor_memory` | sums of tcgen05 |
+| `emit` | device code of the nodes that all of these add |
+"""

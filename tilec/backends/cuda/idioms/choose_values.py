@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.gathers import only_store
+from tilec.backends.cuda.analysis.accesses.gathers import only_store
 from tilec.ir.exprs import int_value, loads, same_all, substitute
 from tilec.ir.nodes import Block, If, Launch, Parallel, Pipelined, Stmt, Store
 from tilec.lowering.analysis.accesses import element_of

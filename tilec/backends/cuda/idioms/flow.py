@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
+from tilec.backends.cuda.analysis.layouts.tiles import is_whole, static_extents
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import (
     LOOPS,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
-from tilec.backends.cuda.analysis.versions import with_buffers
+from tilec.backends.cuda.analysis.layouts.tiles import is_whole, static_extents
+from tilec.backends.cuda.analysis.pipelines.versions import with_buffers
 from tilec.backends.cuda.idioms.writings import writings
 from tilec.ir.nodes import Alloc, Block, Gemm, Launch, Stmt, children, walk
 from tilec.ir.traits import buffers

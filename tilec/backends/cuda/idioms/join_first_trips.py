@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.peeled_trips import with_first_trips
+from tilec.backends.cuda.analysis.trips.peeled_trips import with_first_trips
 from tilec.ir.nodes import Kernel, Launch, walk
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.scopes import ScopedRewrite

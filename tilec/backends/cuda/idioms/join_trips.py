@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 
-from tilec.backends.cuda.analysis.gathers import gather_of
-from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
-from tilec.backends.cuda.analysis.vectors import divides
-from tilec.backends.cuda.analysis.versions import with_buffers
-from tilec.backends.cuda.analysis.wgmma import SLABS
+from tilec.backends.cuda.analysis.accesses.gathers import gather_of
+from tilec.backends.cuda.analysis.accesses.vectors import divides
+from tilec.backends.cuda.analysis.layouts.tiles import is_whole, static_extents
+from tilec.backends.cuda.analysis.pipelines.versions import with_buffers
+from tilec.backends.cuda.analysis.products.wgmma import SLABS
 from tilec.ir.exprs import dtype_of, int_value, same, substitute, uses
 from tilec.ir.nodes import Alloc, Copy, Gemm, Kernel, Launch, Parallel, Pipelined, Region, Stmt, walk
 from tilec.ir.traits import mentioned

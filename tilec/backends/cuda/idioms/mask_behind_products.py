@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
+from tilec.backends.cuda.analysis.layouts.tiles import is_whole, static_extents
 from tilec.backends.cuda.idioms.writings import Writing, writings
 from tilec.dtypes import FLOAT_FORMATS
 from tilec.ir.analysis.aliases import named

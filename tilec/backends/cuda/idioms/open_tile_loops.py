@@ -9,7 +9,7 @@ from tvm import ir as tvm_ir
 from tvm import sym, tirx
 from tvm.ir import Var
 
-from tilec.backends.cuda.analysis.whole_numbers import WholeNumbers, is_zero
+from tilec.backends.cuda.analysis.blocks.whole_numbers import WholeNumbers, is_zero
 from tilec.backends.cuda.idioms.flow import is_read_next
 from tilec.backends.cuda.idioms.tile_boxes import are_apart
 from tilec.ir.analysis.aliases import named

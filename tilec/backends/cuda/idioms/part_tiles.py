@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.loads_ahead import load_of
-from tilec.backends.cuda.analysis.tiles import static_extents
-from tilec.backends.cuda.analysis.versions import with_buffers
+from tilec.backends.cuda.analysis.layouts.tiles import static_extents
+from tilec.backends.cuda.analysis.pipelines.loads_ahead import load_of
+from tilec.backends.cuda.analysis.pipelines.versions import with_buffers
 from tilec.ir.nodes import LOOPS, Alloc, Block, Kernel, Launch, Pipelined, Stmt, children, every_block, walk
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import touches, uses_itself

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.tiles import static_extents
+from tilec.backends.cuda.analysis.layouts.tiles import static_extents
 from tilec.ir.exprs import dtype_of, int_value, loads
 from tilec.ir.nodes import (
     Alloc,

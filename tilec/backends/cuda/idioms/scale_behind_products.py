@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cuda.analysis.gathers import masked
-from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
+from tilec.backends.cuda.analysis.accesses.gathers import masked
+from tilec.backends.cuda.analysis.layouts.tiles import is_whole, static_extents
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import cast_to, inlined, int_value, loads, same_all, uses
 from tilec.ir.nodes import (

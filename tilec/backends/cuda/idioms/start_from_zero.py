@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.tiles import static_extents, whole_tile
+from tilec.backends.cuda.analysis.layouts.tiles import static_extents, whole_tile
 from tilec.backends.cuda.idioms.writings import Writing, writings
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import dtype_of, int_value, loads, substitute

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from tvm import ir as tvm_ir
 from tvm import sym, tirx
 
-from tilec.backends.cuda.analysis.distinct import distinct
-from tilec.backends.cuda.analysis.whole_numbers import WholeNumbers, is_zero
+from tilec.backends.cuda.analysis.accesses.distinct import distinct
+from tilec.backends.cuda.analysis.blocks.whole_numbers import WholeNumbers, is_zero
 from tilec.ir.exprs import (
     dtype_of,
     inlined,

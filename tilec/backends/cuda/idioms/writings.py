@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tvm.ir import TensorLoad
 
-from tilec.backends.cuda.analysis.tiles import static_extents
+from tilec.backends.cuda.analysis.layouts.tiles import static_extents
 from tilec.ir.exprs import inlined, int_value, linear_in, loads, same_all, uncast, walk
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes import Bind, Block, Copy, Parallel, Stmt, Store

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.ring_depth import COLD_LATENCY, wanted_stages
-from tilec.backends.cuda.analysis.stages_that_fit import fewer_stages
+from tilec.backends.cuda.analysis.pipelines.ring_depth import COLD_LATENCY, wanted_stages
+from tilec.backends.cuda.analysis.pipelines.stages_that_fit import fewer_stages
 from tilec.backends.cuda.matmul.bands import bands
 from tilec.backends.cuda.matmul.boxes import Boxes, over_boxes
 from tilec.backends.cuda.matmul.choose import with_choices, with_room, with_stages

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.backends.cuda.analysis.gathers import Gather, gather_of, masked
-from tilec.backends.cuda.analysis.tiles import whole_tile
+from tilec.backends.cuda.analysis.accesses.gathers import Gather, gather_of, masked
+from tilec.backends.cuda.analysis.layouts.tiles import whole_tile
 from tilec.backends.cuda.matmul.match import all_expressions
 from tilec.backends.cuda.matmul.nodes import MatrixView
 from tilec.backends.cuda.matmul.windows import window_copy

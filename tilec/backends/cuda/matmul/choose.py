@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from tvm.ir import TensorLoad
 
-from tilec.backends.cuda.analysis.wgmma import ROWS
+from tilec.backends.cuda.analysis.products.wgmma import ROWS
 from tilec.backends.cuda.limits import gpu_limits
 from tilec.backends.cuda.matmul.heads import is_straight
 from tilec.backends.cuda.matmul.match import Match

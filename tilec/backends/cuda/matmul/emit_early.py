@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.emit.early_start import WAIT
+from tilec.backends.cuda.emit.grid.early_start import WAIT
 from tilec.backends.cuda.warp_roles.build import cell, i32, ptx, put, when
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
 from tilec.ir.nodes import walk

@@ -15,7 +15,7 @@ from tvm.ir import TensorLoad, Var
 from tvm.tirx.analysis import undefined_vars
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.analysis.wgmma import ROWS
+from tilec.backends.cuda.analysis.products.wgmma import ROWS
 from tilec.backends.cuda.device.exchange import ANEW
 from tilec.backends.cuda.matmul.promotion import Promotion
 from tilec.backends.cuda.warp_roles.build import i32, let, pin, ptx, put, registers, when

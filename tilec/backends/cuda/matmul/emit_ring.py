@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.analysis.wgmma import STEP_BYTES
+from tilec.backends.cuda.analysis.products.wgmma import STEP_BYTES
 from tilec.backends.cuda.matmul.emit_front import clear_fronts
 from tilec.backends.cuda.matmul.emit_gather import fetch, place
 from tilec.backends.cuda.matmul.emit_promotion import Promoter

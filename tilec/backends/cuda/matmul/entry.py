@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.emit.early_start import WAIT, is_asked
+from tilec.backends.cuda.emit.grid.early_start import WAIT, is_asked
 from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.backends.cuda.matmul.context import MatmulContext
 from tilec.backends.cuda.matmul.emit_early import EarlyLoads, loads_early

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.whole_lines import in_whole_lines, num_pieces
+from tilec.backends.cuda.analysis.accesses.whole_lines import in_whole_lines, num_pieces
 from tilec.backends.cuda.matmul.folding import Folding
 from tilec.backends.cuda.matmul.nodes import MatrixView
 from tilec.ir.exprs import cast_to, dtype_of

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.backends.cuda.analysis.whole_lines import in_whole_lines, num_pieces
+from tilec.backends.cuda.analysis.accesses.whole_lines import in_whole_lines, num_pieces
 from tilec.backends.cuda.matmul.folding import Folding
 from tilec.backends.cuda.matmul.nodes import RowsView
 from tilec.backends.cuda.warp_roles.unfit import Unfit

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.whole_lines import num_pieces
+from tilec.backends.cuda.analysis.accesses.whole_lines import num_pieces
 from tilec.backends.cuda.warp_roles.tma import STRIDE_BYTES, rows_of_a_group
 from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Alloc, Copy, Fill, Launch, Parallel, Pipelined, Region, Stmt, Store

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.tiles import static_extents
-from tilec.backends.cuda.analysis.wgmma import WIDEST
+from tilec.backends.cuda.analysis.layouts.tiles import static_extents
+from tilec.backends.cuda.analysis.products.wgmma import WIDEST
 from tilec.backends.cuda.matmul.nodes import MatmulRoles, RingDrain, WarpgroupGemm
 from tilec.backends.cuda.nodes import SideBySide
 from tilec.backends.cuda.warp_roles.ring import GROUP_ROWS

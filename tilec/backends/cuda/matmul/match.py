@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.threads import thread_count
-from tilec.backends.cuda.analysis.tiles import is_whole
-from tilec.backends.cuda.general.added_boxes import added_box, is_add
+from tilec.backends.cuda.analysis.blocks.threads import thread_count
+from tilec.backends.cuda.analysis.layouts.tiles import is_whole
+from tilec.backends.cuda.general.boxes.added_boxes import added_box, is_add
 from tilec.backends.cuda.matmul.heads import foreign_to_head, head_of, without_guard
 from tilec.backends.cuda.matmul.nodes import WindowCopy
 from tilec.backends.cuda.matmul.promotion import Promotion, without_promotion

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.wgmma import wide_note
+from tilec.backends.cuda.analysis.products.wgmma import wide_note
 from tilec.backends.cuda.matmul.emit_early import loads_early
 from tilec.backends.cuda.matmul.issue_wide import wide_product
 from tilec.backends.cuda.matmul.nodes import GatherLoad, RingDrain, RingFill

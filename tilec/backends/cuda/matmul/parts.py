@@ -21,9 +21,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.mma import extents
-from tilec.backends.cuda.analysis.ring_depth import trip_clocks
-from tilec.backends.cuda.analysis.wgmma import ROWS
+from tilec.backends.cuda.analysis.pipelines.ring_depth import trip_clocks
+from tilec.backends.cuda.analysis.products.mma import extents
+from tilec.backends.cuda.analysis.products.wgmma import ROWS
 from tilec.backends.cuda.limits import MEETING, MORE, TRIP, gpu_limits
 from tilec.backends.cuda.matmul.match import Match
 from tilec.backends.cuda.matmul.quotients import bounds_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.versions import with_version
+from tilec.backends.cuda.analysis.pipelines.versions import with_version
 from tilec.backends.cuda.matmul.nodes import MatmulRoles, MatrixView, RingDrain, RingFill, WindowCopy
 from tilec.backends.cuda.matmul.promotion import Promotion
 from tilec.backends.cuda.warp_roles.nodes import Ring

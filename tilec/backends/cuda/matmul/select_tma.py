@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.tiles import static_extents
-from tilec.backends.cuda.emit.early_start import is_asked
+from tilec.backends.cuda.analysis.layouts.tiles import static_extents
+from tilec.backends.cuda.emit.grid.early_start import is_asked
 from tilec.backends.cuda.matmul.clusters import is_shared
 from tilec.backends.cuda.matmul.load_maps import is_gathered, load_map
 from tilec.backends.cuda.matmul.nodes import (

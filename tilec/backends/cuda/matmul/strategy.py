@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.wgmma import ROWS
+from tilec.backends.cuda.analysis.products.wgmma import ROWS
 from tilec.backends.cuda.matmul.assign import plan
 from tilec.backends.cuda.matmul.entry import MatmulEntry
 from tilec.backends.cuda.matmul.issue_wide import IssueWide

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.turned_sums import with_transposed
-from tilec.backends.cuda.analysis.wgmma import ROWS
+from tilec.backends.cuda.analysis.layouts.turned_sums import with_transposed
+from tilec.backends.cuda.analysis.products.wgmma import ROWS
 from tilec.backends.cuda.matmul.match import Match, match
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.nodes import Copy, Parallel, Stmt

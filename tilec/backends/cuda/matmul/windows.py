@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.gathers import Gather
-from tilec.backends.cuda.analysis.tiles import whole_tile
-from tilec.backends.cuda.analysis.vectors import divides
+from tilec.backends.cuda.analysis.accesses.gathers import Gather
+from tilec.backends.cuda.analysis.accesses.vectors import divides
+from tilec.backends.cuda.analysis.layouts.tiles import whole_tile
 from tilec.backends.cuda.matmul.nodes import WindowCopy
 from tilec.backends.cuda.matmul.quotients import bounds_of, natural
 from tilec.backends.cuda.warp_roles.nodes import Window

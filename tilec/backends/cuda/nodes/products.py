@@ -135,7 +135,7 @@ class BringOperand(Stmt):
 class TurnTile(Stmt):
     """``dst[j, i] = src[i, j]`` for elements of 8 or 32 bits in shared memory: an operand that is stored
     across K, for wgmma, which takes it along K alone. ``dst`` is a whole tile, or a version of one, of whole
-    units (`tilec.backends.cuda.analysis.turn_operands.UNITS`)."""
+    units (`tilec.backends.cuda.analysis.products.turn_operands.UNITS`)."""
 
     src: Region
     dst: Writes[Region]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.mma import dtypes, extents
-from tilec.backends.cuda.analysis.tiles import whole_tile
-from tilec.backends.cuda.analysis.wgmma import ROWS, WIDEST
-from tilec.backends.cuda.emit.raster import asked_group
+from tilec.backends.cuda.analysis.layouts.tiles import whole_tile
+from tilec.backends.cuda.analysis.products.mma import dtypes, extents
+from tilec.backends.cuda.analysis.products.wgmma import ROWS, WIDEST
+from tilec.backends.cuda.emit.grid.raster import asked_group
 from tilec.backends.cuda.packed_weights.match import Match, match
 from tilec.backends.cuda.packed_weights.nodes import PackedProduct
 from tilec.backends.cuda.packed_weights.packing import CHUNK, STEP

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.analysis.wgmma import ROWS, STEP_BYTES
+from tilec.backends.cuda.analysis.products.wgmma import ROWS, STEP_BYTES
 from tilec.backends.cuda.device import barriers
 from tilec.backends.cuda.device.matrices import DESCRIPTOR
 from tilec.backends.cuda.packed_weights.convert import Converter

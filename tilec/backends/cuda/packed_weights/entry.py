@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.emit.early_start import is_asked, starts_early
-from tilec.backends.cuda.emit.raster import asked_group, banded
+from tilec.backends.cuda.emit.grid.early_start import is_asked, starts_early
+from tilec.backends.cuda.emit.grid.raster import asked_group, banded
 from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.backends.cuda.packed_weights.assign import OTHER_REGISTERS
 from tilec.backends.cuda.packed_weights.emit import Part, emit_loads, emit_products

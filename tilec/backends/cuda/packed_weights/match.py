@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.gathers import gather_of
-from tilec.backends.cuda.analysis.mma import extents
-from tilec.backends.cuda.analysis.threads import thread_count
-from tilec.backends.cuda.analysis.tiles import is_whole
+from tilec.backends.cuda.analysis.accesses.gathers import gather_of
+from tilec.backends.cuda.analysis.blocks.threads import thread_count
+from tilec.backends.cuda.analysis.layouts.tiles import is_whole
+from tilec.backends.cuda.analysis.products.mma import extents
 from tilec.backends.cuda.packed_weights.nodes import Teams
 from tilec.backends.cuda.packed_weights.packing import Packing, evaluated, packing_of
 from tilec.backends.cuda.warp_roles.epilogue import check_elements

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.analysis.mma import COLUMNS
-from tilec.backends.cuda.analysis.mma import ROWS as WARP_ROWS
-from tilec.backends.cuda.analysis.wgmma import ROWS
+from tilec.backends.cuda.analysis.products.mma import COLUMNS
+from tilec.backends.cuda.analysis.products.mma import ROWS as WARP_ROWS
+from tilec.backends.cuda.analysis.products.wgmma import ROWS
 from tilec.backends.cuda.packed_weights.consume import meet, release
 from tilec.backends.cuda.packed_weights.convert import Converter, single, twice
 from tilec.backends.cuda.packed_weights.packing import CHUNK, LANES, STEP

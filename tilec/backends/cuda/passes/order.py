@@ -2,64 +2,64 @@
 
 from __future__ import annotations
 
-from tilec.backends.cuda.analysis.mma import scaled_loss
-from tilec.backends.cuda.general.store_parts import StoreParts
+from tilec.backends.cuda.analysis.products.mma import scaled_loss
+from tilec.backends.cuda.general.boxes.store_parts import StoreParts
 from tilec.backends.cuda.idioms.drop_idle_tiles import DropIdleTiles
-from tilec.backends.cuda.passes.ask_ahead import AskAhead
-from tilec.backends.cuda.passes.bind_headers import BindHeaders
-from tilec.backends.cuda.passes.bring_operands import BringOperands
-from tilec.backends.cuda.passes.defer_reductions import DeferReductions
-from tilec.backends.cuda.passes.fence_proxies import FenceProxies
-from tilec.backends.cuda.passes.fence_reads import FenceReads
-from tilec.backends.cuda.passes.forward_stores import ForwardStores
-from tilec.backends.cuda.passes.fuse_exponents import FuseExponents
-from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
-from tilec.backends.cuda.passes.hoist_passages import HoistPassages
-from tilec.backends.cuda.passes.hoist_trips import HoistTrips
-from tilec.backends.cuda.passes.hold_elements import HoldElements
-from tilec.backends.cuda.passes.hold_rows import HoldRows
-from tilec.backends.cuda.passes.hold_turned import HoldTurned
-from tilec.backends.cuda.passes.infer_layouts import InferLayouts
-from tilec.backends.cuda.passes.join_parts import JoinParts
-from tilec.backends.cuda.passes.lower_threads import LowerThreads
-from tilec.backends.cuda.passes.move_runs import MoveRuns
-from tilec.backends.cuda.passes.name_quotients import NameQuotients
-from tilec.backends.cuda.passes.open_barriers import OpenBarriers
-from tilec.backends.cuda.passes.pair_rows import PairRows
-from tilec.backends.cuda.passes.part_additions import PartAdditions
-from tilec.backends.cuda.passes.part_branches import PartBranches
-from tilec.backends.cuda.passes.part_ends import PartEnds
-from tilec.backends.cuda.passes.part_quotients import PartQuotients
-from tilec.backends.cuda.passes.part_totals import PartTotals
-from tilec.backends.cuda.passes.place_drains import PlaceDrains
-from tilec.backends.cuda.passes.place_product_waits import PlaceProductWaits
-from tilec.backends.cuda.passes.place_shared import PlaceShared
-from tilec.backends.cuda.passes.plan_pipeline import PlanPipeline
-from tilec.backends.cuda.passes.private_copies import PrivateCopies
-from tilec.backends.cuda.passes.read_ahead import ReadAhead
-from tilec.backends.cuda.passes.reduce_accumulations import ReduceAccumulations
-from tilec.backends.cuda.passes.relax_additions import RelaxAdditions
-from tilec.backends.cuda.passes.rotate_products import RotateProducts
-from tilec.backends.cuda.passes.select_instructions import SelectInstructions
-from tilec.backends.cuda.passes.send_to_all import SendToAll
-from tilec.backends.cuda.passes.serialise_collisions import SerialiseCollisions
-from tilec.backends.cuda.passes.share_registers import ShareRegisters
-from tilec.backends.cuda.passes.shift_columns import ShiftColumns
-from tilec.backends.cuda.passes.spell_names import SpellNames
-from tilec.backends.cuda.passes.split_branches import SplitBranches
-from tilec.backends.cuda.passes.split_loops import SplitLoops
-from tilec.backends.cuda.passes.split_pairs import SplitPairs
-from tilec.backends.cuda.passes.split_rows import SplitRows
-from tilec.backends.cuda.passes.spread_banks import SpreadBanks
-from tilec.backends.cuda.passes.spread_scans import SpreadScans
-from tilec.backends.cuda.passes.spread_trips import SpreadTrips
-from tilec.backends.cuda.passes.stage_stores import StageStores
-from tilec.backends.cuda.passes.start_copies import StartCopies
-from tilec.backends.cuda.passes.synchronise import Synchronise
-from tilec.backends.cuda.passes.turn_stores import TurnStores
-from tilec.backends.cuda.passes.unroll_columns import UnrollColumns
-from tilec.backends.cuda.passes.vectorise_threads import VectoriseThreads
-from tilec.backends.cuda.passes.write_out_parts import WriteOutParts
+from tilec.backends.cuda.passes.layouts.hoist_passages import HoistPassages
+from tilec.backends.cuda.passes.layouts.infer_layouts import InferLayouts
+from tilec.backends.cuda.passes.layouts.read_ahead import ReadAhead
+from tilec.backends.cuda.passes.layouts.spread_banks import SpreadBanks
+from tilec.backends.cuda.passes.loads.join_parts import JoinParts
+from tilec.backends.cuda.passes.loads.part_branches import PartBranches
+from tilec.backends.cuda.passes.loads.plan_pipeline import PlanPipeline
+from tilec.backends.cuda.passes.loads.send_to_all import SendToAll
+from tilec.backends.cuda.passes.loads.split_rows import SplitRows
+from tilec.backends.cuda.passes.loads.start_copies import StartCopies
+from tilec.backends.cuda.passes.loops.ask_ahead import AskAhead
+from tilec.backends.cuda.passes.loops.forward_stores import ForwardStores
+from tilec.backends.cuda.passes.loops.fuse_exponents import FuseExponents
+from tilec.backends.cuda.passes.loops.hoist_trips import HoistTrips
+from tilec.backends.cuda.passes.loops.hold_elements import HoldElements
+from tilec.backends.cuda.passes.loops.hold_rows import HoldRows
+from tilec.backends.cuda.passes.loops.hold_turned import HoldTurned
+from tilec.backends.cuda.passes.loops.move_runs import MoveRuns
+from tilec.backends.cuda.passes.loops.name_quotients import NameQuotients
+from tilec.backends.cuda.passes.loops.part_ends import PartEnds
+from tilec.backends.cuda.passes.loops.part_quotients import PartQuotients
+from tilec.backends.cuda.passes.loops.shift_columns import ShiftColumns
+from tilec.backends.cuda.passes.loops.split_loops import SplitLoops
+from tilec.backends.cuda.passes.loops.split_pairs import SplitPairs
+from tilec.backends.cuda.passes.loops.spread_trips import SpreadTrips
+from tilec.backends.cuda.passes.loops.stage_stores import StageStores
+from tilec.backends.cuda.passes.loops.turn_stores import TurnStores
+from tilec.backends.cuda.passes.loops.unroll_columns import UnrollColumns
+from tilec.backends.cuda.passes.loops.write_out_parts import WriteOutParts
+from tilec.backends.cuda.passes.products.bring_operands import BringOperands
+from tilec.backends.cuda.passes.products.pair_rows import PairRows
+from tilec.backends.cuda.passes.products.rotate_products import RotateProducts
+from tilec.backends.cuda.passes.products.select_instructions import SelectInstructions
+from tilec.backends.cuda.passes.sums.defer_reductions import DeferReductions
+from tilec.backends.cuda.passes.sums.part_additions import PartAdditions
+from tilec.backends.cuda.passes.sums.part_totals import PartTotals
+from tilec.backends.cuda.passes.sums.reduce_accumulations import ReduceAccumulations
+from tilec.backends.cuda.passes.sums.relax_additions import RelaxAdditions
+from tilec.backends.cuda.passes.sums.serialise_collisions import SerialiseCollisions
+from tilec.backends.cuda.passes.sums.spread_scans import SpreadScans
+from tilec.backends.cuda.passes.threads.bind_headers import BindHeaders
+from tilec.backends.cuda.passes.threads.grid_barriers import OpenGridBarriers
+from tilec.backends.cuda.passes.threads.lower_threads import LowerThreads
+from tilec.backends.cuda.passes.threads.open_barriers import OpenBarriers
+from tilec.backends.cuda.passes.threads.private_copies import PrivateCopies
+from tilec.backends.cuda.passes.threads.share_registers import ShareRegisters
+from tilec.backends.cuda.passes.threads.spell_names import SpellNames
+from tilec.backends.cuda.passes.threads.split_branches import SplitBranches
+from tilec.backends.cuda.passes.threads.vectorise_threads import VectoriseThreads
+from tilec.backends.cuda.passes.waits.fence_proxies import FenceProxies
+from tilec.backends.cuda.passes.waits.fence_reads import FenceReads
+from tilec.backends.cuda.passes.waits.place_drains import PlaceDrains
+from tilec.backends.cuda.passes.waits.place_product_waits import PlaceProductWaits
+from tilec.backends.cuda.passes.waits.place_shared import PlaceShared
+from tilec.backends.cuda.passes.waits.synchronise import Synchronise
 from tilec.lowering.passes.base import Pass
 from tilec.lowering.passes.bound_products import BoundProducts
 from tilec.lowering.passes.choose_stores import ChooseStores
@@ -88,9 +88,8 @@ OPENING: tuple[Pass, ...] = (
     HoldElements(),
     PartAdditions(),
 )
-#: Tile IR in; tile IR whose statements are threads' loops, warps' products, copies and barriers out.
-CUDA_PASSES: tuple[Pass, ...] = (
-    *OPENING,
+#: Names, numbers and what threads do one by one.
+_THREADS: tuple[Pass, ...] = (
     WidenIndices(),
     SpellNames(),
     OpenGridBarriers(),
@@ -104,6 +103,9 @@ CUDA_PASSES: tuple[Pass, ...] = (
     BoundProducts(),
     PrivateCopies(),
     BindHeaders(),
+)
+#: Loads that run ahead, products of warps.
+_LOADS: tuple[Pass, ...] = (
     StartCopies(),
     JoinParts(),
     PartBranches(),
@@ -111,6 +113,9 @@ CUDA_PASSES: tuple[Pass, ...] = (
     SelectInstructions(),
     BringOperands(),
     SpreadScans(),
+)
+#: All else is loops over elements, of forms that threads share out evenly.
+_LOOPS: tuple[Pass, ...] = (
     ExpandCopies(),
     PartQuotients(),
     NameQuotients(),
@@ -131,6 +136,9 @@ CUDA_PASSES: tuple[Pass, ...] = (
     ShiftColumns(),
     PartEnds(),
     PairRows(),
+)
+#: Which thread has which element; what follows of that for tiles.
+_LAYOUTS: tuple[Pass, ...] = (
     InferLayouts(),
     DeferReductions(),
     ReadAhead(),
@@ -138,6 +146,9 @@ CUDA_PASSES: tuple[Pass, ...] = (
     SpreadBanks(),
     StoreParts(),
     DropIdleTiles(),
+)
+#: Places in shared memory, and where threads wait for each other and for units of the hardware.
+_WAITS: tuple[Pass, ...] = (
     PlaceShared(),
     PlaceProductWaits(),
     Synchronise(),
@@ -146,3 +157,5 @@ CUDA_PASSES: tuple[Pass, ...] = (
     FenceReads(),
     RotateProducts(),
 )
+#: Tile IR in; tile IR whose statements are threads' loops, warps' products, copies and barriers out.
+CUDA_PASSES: tuple[Pass, ...] = (*OPENING, *_THREADS, *_LOADS, *_LOOPS, *_LAYOUTS, *_WAITS)

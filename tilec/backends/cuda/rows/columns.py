@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from tilec.backends.cuda.analysis.long_tiles import on_chip
+from tilec.backends.cuda.analysis.blocks.long_tiles import on_chip
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.ir.exprs import inlined, int_value, linear_in, loads, walk
 from tilec.ir.nodes import (

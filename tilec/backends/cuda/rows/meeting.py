@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import Var
 
-from tilec.backends.cuda.analysis.tiles import whole_tile
+from tilec.backends.cuda.analysis.layouts.tiles import whole_tile
 from tilec.ir.exprs import dtype_of
 from tilec.ir.extremes import extreme
 from tilec.ir.nodes import Alloc, Block, Fill, For, Parallel, Reduce, Region, Scan, Stmt, Store

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.backends.cuda.analysis.long_tiles import on_chip
+from tilec.backends.cuda.analysis.blocks.long_tiles import on_chip
 from tilec.backends.cuda.rows.meeting import MEET, Meeting
 from tilec.backends.cuda.warp_roles.unfit import need
 from tilec.ir.exprs import cast_to, dtype_of, inlined, int_value, loads, transform

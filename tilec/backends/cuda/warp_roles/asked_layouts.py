@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.backends.cuda.analysis.asked_layouts import layout_road
-from tilec.backends.cuda.analysis.fragments import accumulator_layout
-from tilec.backends.cuda.analysis.tiles import static_extents
-from tilec.backends.cuda.analysis.wgmma import ROWS
+from tilec.backends.cuda.analysis.layouts.asked_layouts import layout_road
+from tilec.backends.cuda.analysis.layouts.fragments import accumulator_layout
+from tilec.backends.cuda.analysis.layouts.tiles import static_extents
+from tilec.backends.cuda.analysis.products.wgmma import ROWS
 from tilec.backends.cuda.nodes import WarpTile
 from tilec.backends.cuda.warp_roles.nodes import TileStore
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES

@@ -14,7 +14,7 @@ from tvm.tirx.script import builder as T
 from tilec.backends.cuda.device.floats import ONE_PLUS_ERF, SIGMOID
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.marks import mark_of
-from tilec.backends.cuda.emit.narrow import LEAVING, NARROW, combined
+from tilec.backends.cuda.emit.numbers.narrow import LEAVING, NARROW, combined
 from tilec.backends.cuda.warp_roles.barriers import Barriers
 from tilec.backends.cuda.warp_roles.build import run, u32
 from tilec.backends.cuda.warp_roles.epilogue import call_name, one_plus_erf

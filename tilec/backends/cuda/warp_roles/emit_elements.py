@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.analysis.vectors import vector_width
-from tilec.backends.cuda.analysis.wgmma import ROWS
+from tilec.backends.cuda.analysis.accesses.vectors import vector_width
+from tilec.backends.cuda.analysis.products.wgmma import ROWS
 from tilec.backends.cuda.device.atomics import add_vector, atomic
 from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.warp_roles.build import (

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.analysis.vectors import divides
-from tilec.backends.cuda.analysis.wgmma import ROWS
+from tilec.backends.cuda.analysis.accesses.vectors import divides
+from tilec.backends.cuda.analysis.products.wgmma import ROWS
 from tilec.backends.cuda.warp_roles.build import i32, let, ptx, registers, u32, when
 from tilec.backends.cuda.warp_roles.load_ahead import first_column
 from tilec.backends.cuda.warp_roles.tma import element_strides, has_aligned_rows

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.analysis.wgmma import ROWS
+from tilec.backends.cuda.analysis.products.wgmma import ROWS
 from tilec.backends.cuda.warp_roles.build import (
     cached,
     coordinate,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cuda.analysis.vectors import WIDEST, divides
+from tilec.backends.cuda.analysis.accesses.vectors import WIDEST, divides
 from tilec.ir.exprs import dtype_of, inlined, int_value, substitute, transform, uses
 from tilec.ir.nodes import Bind, Block, Copy, If, Parallel, Store, walk
 from tilec.ir.traits import expressions, read

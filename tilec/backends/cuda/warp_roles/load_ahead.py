@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.analysis.vectors import vector_width
-from tilec.backends.cuda.analysis.wgmma import ROWS
+from tilec.backends.cuda.analysis.accesses.vectors import vector_width
+from tilec.backends.cuda.analysis.products.wgmma import ROWS
 from tilec.backends.cuda.warp_roles.build import i32, let, move, put, registers, when
 from tilec.ir.exprs import loads, same, uses
 from tilec.ir.nodes import Atomic, Bind, Store

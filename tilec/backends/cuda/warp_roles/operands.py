@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.analysis.wgmma import ROWS, STEP_BYTES
+from tilec.backends.cuda.analysis.products.wgmma import ROWS, STEP_BYTES
 from tilec.backends.cuda.warp_roles.build import u32
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.ir.exprs import int_value

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.peeled_trips import with_first_trips
+from tilec.backends.cuda.analysis.trips.peeled_trips import with_first_trips
 from tilec.backends.cuda.warp_roles.twin_groups import with_joined_twins
 from tilec.errors import CompileError, UnsupportedError
 from tilec.ir.analysis.counters import counted_once

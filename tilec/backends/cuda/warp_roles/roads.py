@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.asked_hints import roads_of_roles
+from tilec.backends.cuda.analysis.pipelines.asked_hints import roads_of_roles
 from tilec.backends.cuda.warp_roles.asked_layouts import layouts_of_roles
 from tilec.backends.cuda.warp_roles.nodes import TileStore, TmaLoad
 from tilec.ir.nodes import Block, Launch, Stmt, walk

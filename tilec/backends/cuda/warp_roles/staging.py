@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.wgmma import ROWS
+from tilec.backends.cuda.analysis.products.wgmma import ROWS
 from tilec.backends.cuda.warp_roles.build import i32, ptx, u32, when
 from tilec.backends.cuda.warp_roles.load_ahead import first_column
 

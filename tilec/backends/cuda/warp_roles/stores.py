@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.wgmma import ROWS
+from tilec.backends.cuda.analysis.products.wgmma import ROWS
 from tilec.backends.cuda.warp_roles.epilogue import moves_by_one
 from tilec.backends.cuda.warp_roles.nodes import TensorMap, TileStore, WarpgroupTile
 from tilec.backends.cuda.warp_roles.tma import tensor_map

@@ -26,8 +26,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from tilec.backends.cuda.analysis.asked_hints import hinted
-from tilec.backends.cuda.analysis.asked_layouts import asked
+from tilec.backends.cuda.analysis.layouts.asked_layouts import asked
+from tilec.backends.cuda.analysis.pipelines.asked_hints import hinted
 from tilec.backends.cuda.warp_roles.plain_groups import without_groups
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need, without_refusals, without_roles
 from tilec.errors import CompileError, UnsupportedError

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.vectors import divides
+from tilec.backends.cuda.analysis.accesses.vectors import divides
 from tilec.backends.cuda.warp_roles.epilogue import bounds
 from tilec.backends.cuda.warp_roles.stores import ends_rows
 from tilec.ir.exprs import conjuncts, dtype_of, substitute, uses

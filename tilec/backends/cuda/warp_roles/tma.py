@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.vectors import divides
+from tilec.backends.cuda.analysis.accesses.vectors import divides
 from tilec.backends.cuda.warp_roles.nodes import TensorMap
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import int_value

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tvm import sym, tirx
 from tvm.ir import Expr, TensorLoad, Var
 
-from tilec.backends.cuda.analysis.tiles import static_extents
+from tilec.backends.cuda.analysis.layouts.tiles import static_extents
 from tilec.ir.analysis.alike import Likeness
 from tilec.ir.analysis.renaming import Renaming, renamed_value
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same, transform

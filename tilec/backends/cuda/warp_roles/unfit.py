@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from tilec.backends.cuda.analysis.tiles import clears, is_whole
+from tilec.backends.cuda.analysis.layouts.tiles import clears, is_whole
 from tilec.errors import Kind
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Block, Fill, Gemm, Launch, Stmt, walk

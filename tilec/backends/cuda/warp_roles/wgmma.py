@@ -8,8 +8,8 @@ along K alone.
 
 from __future__ import annotations
 
-from tilec.backends.cuda.analysis.mma import dtypes, extents
-from tilec.backends.cuda.analysis.wgmma import (
+from tilec.backends.cuda.analysis.products.mma import dtypes, extents
+from tilec.backends.cuda.analysis.products.wgmma import (
     ROWS,
     STEP_BYTES,
     WIDEST,

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.loads_ahead import CopyLoad, Load, load_of
-from tilec.backends.cuda.analysis.threads import thread_count
+from tilec.backends.cuda.analysis.blocks.threads import thread_count
+from tilec.backends.cuda.analysis.pipelines.loads_ahead import CopyLoad, Load, load_of
 from tilec.backends.cuda.nodes import AsyncCopy
-from tilec.backends.cuda.passes.place_shared import shared_tiles
-from tilec.backends.cuda.passes.plan_pipeline import Planner
+from tilec.backends.cuda.passes.loads.plan_pipeline import Planner
+from tilec.backends.cuda.passes.waits.place_shared import shared_tiles
 from tilec.backends.hip.chips import chip_of
 from tilec.backends.hip.copies.emit import REACH
 from tilec.backends.hip.copies.nodes import LaneCopy

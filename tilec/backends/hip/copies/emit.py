@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.fragments import WARP
-from tilec.backends.cuda.analysis.loops import loop_extents
+from tilec.backends.cuda.analysis.layouts.fragments import WARP
+from tilec.backends.cuda.analysis.layouts.loops import loop_extents
 from tilec.backends.cuda.device.helper import Helper
 from tilec.backends.cuda.device.moves import cp_async
 from tilec.backends.cuda.emit.statements import call, emit

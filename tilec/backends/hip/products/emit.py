@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.vectors import divides
+from tilec.backends.cuda.analysis.accesses.vectors import divides
 from tilec.backends.cuda.device import moves
 from tilec.backends.cuda.device.exchange import ANEW, exchange
-from tilec.backends.cuda.emit.operands import Operand, bits, element_in, through
-from tilec.backends.cuda.emit.product import Operands, Product, Registers
+from tilec.backends.cuda.emit.numbers.unsigned import Unsigned
+from tilec.backends.cuda.emit.products.operands import Operand, bits, element_in, through
+from tilec.backends.cuda.emit.products.product import Operands, Product, Registers
 from tilec.backends.cuda.emit.statements import call, emit
-from tilec.backends.cuda.emit.unsigned import Unsigned
 from tilec.backends.hip.chips import chip_of
 from tilec.backends.hip.products.helpers import FNUZ, multiply, words_of
 from tilec.backends.hip.products.instructions import SIDE, Form, Matrix, matrix

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.mma import dtypes
-from tilec.backends.cuda.analysis.tiles import whole_tile
+from tilec.backends.cuda.analysis.layouts.tiles import whole_tile
+from tilec.backends.cuda.analysis.products.mma import dtypes
 from tilec.backends.hip.products.instructions import matrix
 from tilec.backends.hip.products.tiles import WaveGemm
 from tilec.ir.exprs import int_value

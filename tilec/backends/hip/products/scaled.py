@@ -19,8 +19,8 @@ import numpy as np
 from tvm import tirx
 
 from tilec.backends.cuda.device.helper import Helper, Lanes
-from tilec.backends.cuda.emit.operands import bits
-from tilec.backends.cuda.emit.product import Operands, Registers
+from tilec.backends.cuda.emit.products.operands import bits
+from tilec.backends.cuda.emit.products.product import Operands, Registers
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.hip.products.emit import MemoryOperand, WaveProduct
 from tilec.backends.hip.products.helpers import add_products

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.tiles import is_slice
+from tilec.backends.cuda.analysis.layouts.tiles import is_slice
 from tilec.backends.hip.chips import chip_of
 from tilec.backends.hip.products.instructions import has_scales
 from tilec.ir.exprs import int_value

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.fragments import accumulator_layout, operand_layout
-from tilec.backends.cuda.analysis.mma import Matrices, dtypes, extents, warp_grid
+from tilec.backends.cuda.analysis.layouts.fragments import accumulator_layout, operand_layout
+from tilec.backends.cuda.analysis.products.mma import Matrices, dtypes, extents, warp_grid
 from tilec.backends.cuda.nodes import ScaledWarpGemm, WarpGemm, WarpTile
 from tilec.backends.hip.products.instructions import FORMS, SCALED, SIDE, SMALL_FORMS, Form, matrices
 from tilec.backends.hip.products.scales import GROUP, SCALED_DEPTH, depth_of

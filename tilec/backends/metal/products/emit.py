@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.vectors import divides
+from tilec.backends.cuda.analysis.accesses.vectors import divides
 from tilec.backends.cuda.device import moves
-from tilec.backends.cuda.emit.operands import Operand, bits, element_in
-from tilec.backends.cuda.emit.product import Operands, Product, Registers
+from tilec.backends.cuda.emit.numbers.unsigned import Unsigned
+from tilec.backends.cuda.emit.products.operands import Operand, bits, element_in
+from tilec.backends.cuda.emit.products.product import Operands, Product, Registers
 from tilec.backends.cuda.emit.statements import call, emit
-from tilec.backends.cuda.emit.unsigned import Unsigned
 from tilec.backends.metal.products.helpers import multiply
 from tilec.backends.metal.products.tiles import ELEMENTS, SIDE, SimdGemm
 from tilec.ir.exprs import int32, int_value

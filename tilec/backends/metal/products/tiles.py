@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.fragments import accumulator_layout, operand_layout
-from tilec.backends.cuda.analysis.mma import Matrices, dtypes, extents, warp_grid
+from tilec.backends.cuda.analysis.layouts.fragments import accumulator_layout, operand_layout
+from tilec.backends.cuda.analysis.products.mma import Matrices, dtypes, extents, warp_grid
 from tilec.backends.cuda.nodes import WarpGemm, WarpTile
 from tilec.ir.layout import Digit, Layout
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.access import flat_index, store_element
-from tilec.backends.cpu.emit.byte_products import byte_products
-from tilec.backends.cpu.emit.first_lanes import are_first
 from tilec.backends.cpu.emit.functions import keeping_nan
+from tilec.backends.cpu.emit.vectors.access import flat_index, store_element
+from tilec.backends.cpu.emit.vectors.byte_products import byte_products
+from tilec.backends.cpu.emit.vectors.first_lanes import are_first
 from tilec.backends.cpu.products.totals import totals_of
 from tilec.ir.extremes import DROPPING
 from tilec.lowering.analysis.accumulations import Accumulation, identity

@@ -1,5 +1,5 @@
 """Loops that take their variable apart by numbers known when code runs: a version for where these are
-multiples of the lanes, whose elements lie side by side (`emit/aligned.py`)."""
+multiples of the lanes, whose elements lie side by side (`emit/vectors/aligned.py`)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.aligned import aligned_digit, counts_lanes
 from tilec.backends.cpu.emit.loops.lane_axis import lane_count
 from tilec.backends.cpu.emit.loops.range_splits import is_invariant, written_buffers
 from tilec.backends.cpu.emit.loops.rows import emit_rows
 from tilec.backends.cpu.emit.loops.versions import emit_versions
+from tilec.backends.cpu.emit.vectors.aligned import aligned_digit, counts_lanes
 from tilec.ir.exprs import all_of, dtype_of, each_once, int_value, loads, uses
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Store, walk

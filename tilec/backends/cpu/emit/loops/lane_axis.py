@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cpu.emit.moves import moved_bits
+from tilec.backends.cpu.emit.numbers.moves import moved_bits
 from tilec.ir.exprs import dtype_of, int_value, linear_in, operands, substitute, uses
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Parallel, Store, walk

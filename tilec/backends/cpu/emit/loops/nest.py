@@ -18,7 +18,7 @@ from tilec.backends.cpu.emit.loops.accumulators import finish_all, make_accumula
 from tilec.backends.cpu.emit.loops.lane_axis import lane_count
 from tilec.backends.cpu.emit.loops.range_splits import is_invariant, split_point, written_buffers
 from tilec.backends.cpu.emit.loops.vectors import emit_lanes
-from tilec.backends.cpu.emit.streams import emit_streaming
+from tilec.backends.cpu.emit.vectors.streams import emit_streaming
 from tilec.ir.exprs import all_of, dtype_of, each_once, int_value
 from tilec.ir.nodes import Bind, Block
 from tilec.lowering.analysis.accumulations import Accumulation, find_accumulations

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cpu.emit.pieces import WIDEST_GAP
+from tilec.backends.cpu.emit.vectors.pieces import WIDEST_GAP
 from tilec.ir.analysis.known_trips import known_trips
 from tilec.ir.analysis.renaming import in_trip
 from tilec.ir.analysis.scalar_code import is_scalar_code

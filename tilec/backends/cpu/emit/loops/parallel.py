@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.loops.alignments import emit_aligned
 from tilec.backends.cpu.emit.loops.colours import of_one_colour
 from tilec.backends.cpu.emit.loops.joined import joined_iterations, joined_vectors
@@ -23,6 +22,7 @@ from tilec.backends.cpu.emit.loops.updates import emit_updates
 from tilec.backends.cpu.emit.loops.versions import corners, without_named_conditions
 from tilec.backends.cpu.emit.loops.whole_vectors import in_whole_vectors
 from tilec.backends.cpu.emit.statements import emit
+from tilec.backends.cpu.emit.vectors.lanes import NotVectorisable
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import all_of, as_expr, dtype_of, each_once
 from tilec.ir.nodes import Bind, Block, Break, If, Parallel, walk

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.access import store_element
-from tilec.backends.cpu.emit.lanes import Lanes
+from tilec.backends.cpu.emit.vectors.access import store_element
+from tilec.backends.cpu.emit.vectors.lanes import Lanes
 from tilec.backends.cpu.products.tir import get, index, put
 from tilec.ir.exprs import dtype_of, int_value, loads, same_all
 from tilec.ir.extremes import DROPPING

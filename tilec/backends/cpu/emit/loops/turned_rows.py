@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cpu.emit.access import flat_index
-from tilec.backends.cpu.emit.pieces import WIDEST_GAP
-from tilec.backends.cpu.emit.squares import named, transposed
+from tilec.backends.cpu.emit.panels.squares import named, transposed
+from tilec.backends.cpu.emit.vectors.access import flat_index
+from tilec.backends.cpu.emit.vectors.pieces import WIDEST_GAP
 from tilec.backends.cpu.products.tir import span
 from tilec.ir.analysis.scalar_code import is_scalar_code
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, same_all, substitute, transform, uses

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.aligned import is_multiple
-from tilec.backends.cpu.emit.lanes import Lanes, NotVectorisable
 from tilec.backends.cpu.emit.loops.collisions import barrier, shared_elements
 from tilec.backends.cpu.emit.loops.last_vector import suits_last_terms, suits_last_vector
 from tilec.backends.cpu.emit.loops.rolled import unknown
+from tilec.backends.cpu.emit.vectors.aligned import is_multiple
+from tilec.backends.cpu.emit.vectors.lanes import Lanes, NotVectorisable
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Parallel, walk
 from tilec.ir.roads import Loss

@@ -1,0 +1,1 @@
+"""Operands of products in the form that microkernels read."""

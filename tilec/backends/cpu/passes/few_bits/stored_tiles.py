@@ -1,0 +1,141 @@
+"""Tiles of floats that one statement converts from bytes for products of few rows: a base for passes that
+leave them unwritten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tvm import sym, tirx
+from tvm.ir import TensorLoad
+
+from tilec.backends.cpu.nodes import MicroGemm
+from tilec.backends.cpu.passes.products.select_microkernel import across_block
+from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same_all, substitute, uses
+from tilec.ir.nodes import Bind, Copy, Launch, Parallel, Region, Stmt, Store, is_global
+from tilec.ir.traits import written
+from tilec.lowering.analysis.accesses import values_of
+from tilec.lowering.analysis.regions import is_whole, static
+from tilec.lowering.analysis.uses import addressed_in, changed_in, users
+from tilec.lowering.math.float8 import FLOAT8_TYPES
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+#: Types of numbers of eight bits or fewer, all of which every wider float type has.
+_STORED = ("int8", "uint8", *FLOAT8_TYPES)
+
+#: Types of tiles that hold them exactly.
+CONVERTED = ("float16", "bfloat16", "float32")
+
+#: The form that gives way to them: that of aarch64's words and of matrix units was not measured beside them.
+_WORDS = "vdpbf16ps"
+
+
+class StoredTiles:
+    """Looks at one launch."""
+
+    def __init__(self, launch: Launch, target: Target) -> None:
+        self.launch = launch
+        self.target = target
+        self.users = users(launch.body)
+        self.unsure = changed_in(launch) | addressed_in(launch.body)
+
+    def readers(self, tile: Var) -> list[Stmt]:
+        """The statements that read ``tile``."""
+        return [user for user in self.users[tile] if tile not in written(user)]
+
+    def of_tensor(self, source: Region, brought: dict[Var, Copy]) -> Region | None:
+        """What ``source`` is of a tensor that stays as it is: itself, or what one Copy brings to all of it;
+        None where it is neither."""
+        if is_global(source.buffer):
+            return None if source.buffer in self.unsure else source
+        copy = brought.get(source.buffer)
+        if copy is None or not is_whole(source) or not is_whole(copy.dst) or not _is_alike(copy):
+            return None
+        if any(True for start in copy.src.start for _ in loads(start)):
+            return None
+        writers = [user for user in self.users[source.buffer] if source.buffer in written(user)]
+        return self.of_tensor(copy.src, {}) if writers == [copy] else None
+
+    def serves_few_rows(self, found: Copy) -> bool:
+        """Whether one statement fills a tile for nothing but products of few rows."""
+        tile = found.dst.buffer
+        readers = self.readers(tile)
+        alone = len(readers) + 1 == len(self.users[tile])
+        return alone and bool(readers) and all(self._is_few(user, tile) for user in readers)
+
+    def _is_few(self, user: Stmt, tile: Var) -> bool:
+        """Whether ``user`` is a product that has ``tile`` as its ``b`` alone, and few rows beside it."""
+        if not isinstance(user, MicroGemm):
+            return False
+        alone = not user.c.buffer.same_as(tile) and not user.a.region.buffer.same_as(tile)
+        return alone and static(user.a.region.extent[user.a.row]) <= self._most_rows(user)
+
+    def _most_rows(self, gemm: MicroGemm) -> int:
+        """Rows up to which multiply-adds of float32 convert each byte once and are ahead; 0 where sums have
+        another type. Words of bfloat16 are as fast from five rows on (docs/performance/cpu-2026-11-28.md)."""
+        if gemm.computed != "float32":
+            return 0
+        if gemm.block.form == _WORDS:
+            return across_block(self.target, None, 1).rows
+        return gemm.block.rows if gemm.block.form == "fma" else 0
+
+
+def conversion(stmt: Stmt) -> Copy | None:
+    """``stmt`` as a Copy, if it fills all of a tile with converted bytes."""
+    copy = stmt if isinstance(stmt, Copy) else _as_copy(stmt)
+    if copy is None or not is_whole(copy.dst) or is_global(copy.dst.buffer):
+        return None
+    stored, converted = (str(region.buffer.dtype) for region in (copy.src, copy.dst))
+    return copy if stored in _STORED and converted in CONVERTED else None
+
+
+def _is_alike(copy: Copy) -> bool:
+    return str(copy.src.buffer.dtype) == str(copy.dst.buffer.dtype)
+
+
+def only_store(loop: Parallel) -> Store | None:
+    """The store of an iteration of ``loop`` that does nothing but it, its value without names; None where it
+    does something else."""
+    *names, store = loop.body
+    if not isinstance(store, Store) or not all(isinstance(name, Bind) for name in names):
+        return None
+    return replace(store, value=inlined(store.value, values_of(names)))
+
+
+def _as_copy(stmt: Stmt) -> Copy | None:
+    """A loop that stores one converted element in each iteration, at its variables; None for any other."""
+    store = only_store(stmt) if isinstance(stmt, Parallel) else None
+    if store is None or not isinstance(stmt, Parallel) or not same_all(store.indices, stmt.vars):
+        return None
+    load = _converted(store.value)
+    start = None if load is None else _start(load, stmt.vars)
+    if load is None or start is None:
+        return None
+    zeros = tuple(tirx.const(0, dtype_of(var)) for var in stmt.vars)
+    count = len(load.indices) - len(stmt.vars)
+    source = Region(load.source, start, (*[1] * count, *stmt.extents))
+    return Copy(source, Region(store.buffer, zeros, stmt.extents), loc=stmt.loc)
+
+
+def _converted(value: Expr) -> TensorLoad | None:
+    """The element that ``value`` is, through types that hold it exactly."""
+    while isinstance(value, tirx.Cast) and dtype_of(value) in CONVERTED:
+        value = value.value
+    return value if isinstance(value, TensorLoad) else None
+
+
+def _start(load: TensorLoad, moving: tuple[Var, ...]) -> tuple[Expr, ...] | None:
+    """Where ``load`` is at the first iteration, if its last indices grow with one of the variables each, in
+    their order, and its first with none."""
+    first, analyzer = {var: tirx.const(0, dtype_of(var)) for var in moving}, sym.Analyzer()
+    start = tuple(analyzer.simplify(substitute(index, first)) for index in load.indices)
+    leading = len(start) - len(moving)
+    if leading < 0 or any(uses(index, moving) for index in load.indices[:leading]):
+        return None
+    pairs = zip(load.indices[leading:], start[leading:], moving, strict=True)
+    steps = (int_value(analyzer.simplify(index - at - var)) for index, at, var in pairs)
+    return start if all(step == 0 for step in steps) else None

@@ -1,0 +1,224 @@
+"""Products of few rows with weights of few bits add up stored numbers, by rows of weights and by groups.
+
+for ko in pipelined(0, K // 128):
+    copy(A[0:+1, ko * 128:+128], As)
+    for j, k in parallel(64, 128):
+        Ws[j, k] = float16(float32(int32(W[j, ko * 64 + k // 2]) >> k % 2 * 4 & 15) * s[j, ko])
+    gemm(As, Ws, acc, trans_b=True)
+->
+for c in serial(0, K // 4096):
+    planes[0, 0:32, 0:8, 0:16] = A[0, c * 4096:+4096], by the place of a number in words of 4 bytes
+    for j in serial(0, 64):
+        for t in serial(0, 32): own[0:16] = own[0:16] + s[j, c * 32 + t] * (sums of numbers of W times planes)
+        total[0, j, 0:16] = total[0, j, 0:16] + own[0:16]
+acc[0, 0:64] = acc[0, 0:64] + sums of total
+
+Weights are read once and in order, long pieces of their rows, and no tile holds them. Sums of floats are
+rounded elsewhere than the kernel says, those of integers are exact (`group_bytes`). Bytes are taken as words
+where groups, several of them if need be, surely fill vectors (`group_words`). Zero points are taken off sums
+where activations are finite (`group_offsets`). A tile of many rows may have few of its tensor, or the last
+ones: such a loop stands in a branch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cpu.passes.few_bits.group_bytes import are_bytes, integers_of_lanes
+from tilec.backends.cpu.passes.few_bits.group_numbers import group_numbers
+from tilec.backends.cpu.passes.few_bits.group_offsets import sums_stmts
+from tilec.backends.cpu.passes.few_bits.group_sums import LANES, GroupProduct
+from tilec.backends.cpu.passes.few_bits.stored_tiles import CONVERTED
+from tilec.backends.cpu.passes.few_bits.tile_values import TileValues
+from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, uses
+from tilec.ir.nodes import Alloc, Bind, Block, For, Gemm, If, Kernel, Launch, Pipelined, Stmt, is_global, walk
+from tilec.lowering.analysis.regions import is_whole
+from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.analysis.uses import addressed_in, changed_in, users, with_overlapping, written_in
+from tilec.lowering.math.float8 import FLOAT8_TYPES
+from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, TensorLoad, Var
+
+    from tilec.backends.cpu.passes.few_bits.group_numbers import GroupNumbers
+    from tilec.targets import Target
+
+#: Rows of activations that are multiplied together at most, floats and integers; of more, tiles of weights
+#: are made. In tiles of fewer, two rows and more are multiplied by plain bytes as they lie, three and more by
+#: scaled floats of 8 bits (docs/performance/cpu-2026-11-29.md).
+_ROWS, _ROWS_OF_INTEGERS, _ROWS_OF_BYTES, _ROWS_OF_FLOAT8 = 4, 8, 1, 2
+#: Lanes that are worth a loop, where groups do not surely fill all of them.
+_FEW_LANES = 8
+#: Trips whose groups fill a vector together.
+_TOGETHER = (8, 4, 2)
+#: Types of sums.
+_SUMS = ("float32", "int32")
+#: Axes of a matrix.
+_AXES = 2
+
+
+class SumGroups(Pass):
+    """In: a loop along K of ``Gemm``, whose weights copies and elementwise loops make of integers that hold
+    several, of a table's elements at such numbers, or of bytes, floats of 8 bits among them. Out: sums of
+    groups of stored numbers, and no product, where it has few rows; where that is open, a branch between them
+    and the loop as it was."""
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with such loops replaced, and without the tiles that nothing fills then."""
+        return rewrite_launches(kernel, lambda launch: _Sums(kernel, launch, target).result())
+
+
+class _Sums(ScopedRewrite):
+    """Rewrites one launch; ``dropped`` are the tiles that nothing uses then."""
+
+    def __init__(self, kernel: Kernel, launch: Launch, target: Target) -> None:
+        super().__init__(kernel, launch)
+        self.target = target
+        self.users = users(launch.body)
+        self.unsure = changed_in(launch) | addressed_in(launch.body)
+        self.dropped: set[Var] = set()
+
+    def result(self) -> Launch:
+        """The launch with its loops replaced."""
+        body = self.block(self.launch.body)
+        return self.launch_with(rewrite_blocks(body, self._without_tiles))
+
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """What takes the place of a loop."""
+        product = self._found(stmt) if isinstance(stmt, (For, Pipelined)) else None
+        if product is None:
+            return super().stmt(stmt)
+        if product.rows <= _few_rows(product):
+            self.dropped.update(product.tiles)
+            return sums_stmts(product, self.target)
+        return [self._branch(product)]
+
+    def _branch(self, product: GroupProduct) -> Stmt:
+        """The loop of a product of many rows, in front of which one row and few rows are told apart: those
+        that some sums are ahead for."""
+        branch: Stmt = product.loop
+        left = _rows_left(product)
+        most = min(_most_rows(product), product.rows - 1)
+        for rows in (rows for rows in (_ROWS_OF_INTEGERS, _ROWS, 1) if rows <= most):
+            if left is None or self.facts.prove(left > rows) is True:
+                return branch
+            sums = sums_stmts(replace(product, rows=rows), self.target)
+            branch = If(left <= rows, tuple(sums), (branch,), loc=branch.loc)
+        return branch
+
+    def _found(self, loop: For | Pipelined) -> GroupProduct | None:
+        """The product that a loop is."""
+        gemm = _only_product(loop)
+        made = None if gemm is None else self._made(loop, gemm)
+        if gemm is None or made is None:
+            return None
+        multiple = self._multiple(loop)
+        found = (_product(loop, gemm, made, multiple, self.target, turned) for turned in (False, True))
+        return next((product for product in found if product is not None and self._stays(product)), None)
+
+    def _multiple(self, loop: For | Pipelined) -> int:
+        """What the number of trips of a loop is a multiple of, up to the lanes of a vector."""
+        trips = loop.stop - loop.start
+        known = (
+            each for each in _TOGETHER if self.facts.prove(tirx.EQ(tirx.floormod(trips, each), 0)) is True
+        )
+        return next(known, 1)
+
+    def _without_tiles(self, block: Block) -> list[Stmt]:
+        return [stmt for stmt in block if not (isinstance(stmt, Alloc) and stmt.buffer in self.dropped)]
+
+    def _made(self, loop: For | Pipelined, gemm: Gemm) -> TileValues | None:
+        """The tiles of a loop, if it does nothing but fill them in front of its product."""
+        made = TileValues(loop.body[: loop.body.index(gemm)])
+        fills = [stmt for stmt in loop.body if not isinstance(stmt, (Alloc, Bind, Gemm))]
+        own = set(walk(loop.body))
+        inside = all(user in own for tile in made.tiles for user in self.users[tile])
+        return made if len(made.tiles) == len(fills) and inside else None
+
+    def _stays(self, product: GroupProduct) -> bool:
+        """Whether a product reads nothing but tensors that the launch leaves as they are, and tables that
+        its loop does."""
+        groups = product.groups
+        values = (product.activation, groups.stored, groups.scale, *groups.shared.values())
+        read = [load.source for value in values for load in loads(value)]
+        tensors = [*read, *(table.source for table in groups.tables if is_global(table.source))]
+        tiles = {table.source for table in groups.tables} - set(tensors)
+        stays = all(is_global(buffer) and buffer not in self.unsure for buffer in tensors)
+        return stays and not tiles & with_overlapping(written_in(product.loop.body), self.launch)
+
+
+def _only_product(loop: For | Pipelined) -> Gemm | None:
+    """The product that a loop in steps of one adds to float32 or int32 sums; None where it has none or
+    several."""
+    gemms = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
+    if len(gemms) != 1 or (isinstance(loop, For) and int_value(loop.step) != 1):
+        return None
+    gemm = gemms[0]
+    regions = (gemm.a, gemm.b, gemm.c)
+    if not all(is_whole(region) and len(region.extent) == _AXES for region in regions):
+        return None
+    adds = gemm.trans_b and not gemm.trans_a and int_value(gemm.clear) == 0
+    return gemm if adds and str(gemm.c.buffer.dtype) in _SUMS else None
+
+
+def _product(
+    loop: For | Pipelined, gemm: Gemm, made: TileValues, multiple: int, target: Target, turned: bool
+) -> GroupProduct | None:
+    """What ``gemm`` multiplies, whose operands are ``made`` in front of it, the weights first where it is
+    ``turned``, in a ``multiple`` of trips; None where weights are no numbers in groups that sums take."""
+    row, column, k = (tirx.Var(name, "int32") for name in ("m", "j", "k"))
+    first, second = (gemm.b, gemm.a) if turned else (gemm.a, gemm.b)
+    activation, weight = made.value(first.buffer, (row, k)), made.value(second.buffer, (column, k))
+    if activation is None or weight is None:
+        return None
+    depth = int_value(first.extent[1]) or 0
+    groups = group_numbers(weight, loop.var, loop.start, k, depth, multiple)
+    if groups is None or not _are_taken(str(gemm.c.buffer.dtype), weight, activation, groups, target):
+        return None
+    together, width = multiple * depth // groups.size, groups.width // integers_of_lanes(activation)
+    if width < _FEW_LANES and (not width or together % (LANES // width)):
+        return None
+    left = _left(groups.stored, column)
+    if left is None:
+        return None
+    count = tirx.min(tirx.const(int_value(second.extent[0]) or 0, dtype_of(left)), left)
+    rows, tiles = int_value(first.extent[0]) or 0, tuple(made.tiles)
+    return GroupProduct(loop, gemm, row, column, k, activation, groups, count, rows, tiles, together, turned)
+
+
+def _are_taken(sums: str, weight: Expr, activation: Expr, groups: GroupNumbers, target: Target) -> bool:
+    """Whether ``sums`` take weights: bytes of integers, or floats that are 0 beyond their tensor."""
+    if sums == "int32":
+        return are_bytes(activation, groups, target)
+    return dtype_of(weight) in CONVERTED and groups.is_zero_beyond
+
+
+def _few_rows(product: GroupProduct) -> int:
+    """Rows whose tiles have sums alone: of more, other products read what is stored, or tiles are made."""
+    if product.groups.are_plain:
+        return _ROWS_OF_BYTES
+    is_float8 = dtype_of(product.groups.stored) in FLOAT8_TYPES
+    return _ROWS_OF_FLOAT8 if is_float8 else _most_rows(product)
+
+
+def _most_rows(product: GroupProduct) -> int:
+    """Rows for which sums of stored numbers are ahead of tiles of weights."""
+    return _ROWS if product.sums == "float32" else _ROWS_OF_INTEGERS
+
+
+def _rows_left(product: GroupProduct) -> Expr | None:
+    """How many rows of activations there are from the first one of a tile on; None where nothing tells."""
+    read = list(loads(product.activation))
+    return _left(read[0], product.row) if len(read) == 1 else None
+
+
+def _left(load: TensorLoad, moving: Var) -> Expr | None:
+    """How many elements a tensor has from that on which ``load`` reads where ``moving`` is 0; None where no
+    axis counts them."""
+    axes = [axis for axis, index in enumerate(load.indices) if uses(index, (moving,))]
+    factors = linear_in(load.indices[axes[0]], [moving]) if len(axes) == 1 else []
+    return load.source.shape[axes[0]] - factors[1] if factors and int_value(factors[0]) == 1 else None

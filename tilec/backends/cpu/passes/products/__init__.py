@@ -1,0 +1,1 @@
+"""Products: the register block of each, operands, epilogues, and what need not be computed."""

@@ -1,0 +1,121 @@
+"""Few rows times a matrix with K side by side are done the other way round by a matrix unit, which reads that
+matrix as it lies; the few rows are brought into words in its place.
+
+Instructions on vectors would fill their lanes with the few rows. They have theirs along K, which wastes less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+from tilec.backends.cpu.passes.products.select_microkernel import register_block
+from tilec.backends.cpu.products.forms import word_forms
+from tilec.backends.cpu.products.tile_forms import TILE, TileForm
+from tilec.ir.exprs import int_value, transform
+from tilec.ir.nodes import Alloc, Bind, Block, Copy, Fill, Gemm, Kernel, Launch, Region, Stmt, Store, walk
+from tilec.lowering.analysis.regions import is_whole
+from tilec.lowering.analysis.uses import users
+from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
+from tilec.lowering.passes.expand_copies import expand_copy
+from tilec.lowering.rewrite import map_block
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+#: Rows of the product up to which its other operand is too much to bring into another form.
+_FEW_ROWS = 2 * TILE
+
+
+class TurnFewRows(Pass):
+    """In: ``Gemm`` with both K side by side into tiles of few rows, which elementwise work alone reads. Out:
+    where the target has a matrix unit for it, the transposed product into a transposed tile."""
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with such products turned."""
+        return rewrite_launches(kernel, lambda launch: _turned(launch, target))
+
+
+def _turned(launch: Launch, target: Target) -> Launch:
+    used = users(launch.body)
+    tiles = [stmt.buffer for stmt in walk(launch.body) if isinstance(stmt, Alloc)]
+    for tile in tiles:
+        if _turns(tile, used.get(tile, []), target):
+            launch = replace(launch, body=_with_turned(launch.body, tile))
+    return launch
+
+
+def _turns(tile: Var, users_of_tile: list[Stmt], target: Target) -> bool:
+    """Whether ``tile`` holds sums of such products, and nothing else is done with it than can be turned."""
+    if len(tile.shape) != 2:
+        return False
+    products = [user for user in users_of_tile if isinstance(user, Gemm)]
+    others = [user for user in users_of_tile if not isinstance(user, Gemm)]
+    return (
+        bool(products)
+        and all(_is_low(product, tile, target) for product in products)
+        and all(_is_elementwise(user, tile) for user in others)
+    )
+
+
+def _is_low(gemm: Gemm, tile: Var, target: Target) -> bool:
+    """Whether ``gemm`` adds few rows to all of ``tile``, by a matrix unit that takes it turned."""
+    rows, columns, depth = (int_value(extent) for extent in (*gemm.c.extent[-2:], gemm.a.extent[-1]))
+    if not gemm.c.buffer.same_as(tile) or not is_whole(gemm.c) or gemm.trans_a or not gemm.trans_b:
+        return False
+    if rows is None or columns is None or depth is None or not rows <= _FEW_ROWS < columns:
+        return False
+    block = register_block(target, str(tile.dtype))
+    forms = word_forms(target, *(str(region.buffer.dtype) for region in (gemm.b, gemm.a, gemm.c)))
+    return any(
+        isinstance(form, TileForm) and form.block(block, columns, depth, rows) is not None for form in forms
+    )
+
+
+def _is_elementwise(stmt: Stmt, tile: Var) -> bool:
+    if isinstance(stmt, Fill):
+        return is_whole(stmt.dst)
+    if isinstance(stmt, Copy):
+        return stmt.src.buffer.same_as(tile) and is_whole(stmt.src)
+    return isinstance(stmt, (Store, Bind))
+
+
+def _with_turned(body: Block, tile: Var) -> Block:
+    """``body`` with rows and columns of ``tile`` changing places."""
+    turned = tirx.decl_buffer(tuple(reversed(tile.shape)), str(tile.dtype), tile.name, scope=tile.scope())
+
+    def read(expr: Expr) -> Expr:
+        return transform(expr, lambda node: _load(node, tile, turned))
+
+    return map_block(rewrite_blocks(body, lambda block: [_stmt(stmt, tile, turned) for stmt in block]), read)
+
+
+def _load(node: Expr, tile: Var, turned: Var) -> Expr | None:
+    if not isinstance(node, TensorLoad) or not node.source.same_as(tile):
+        return None
+    row, column = node.indices
+    return tirx.BufferLoad(turned, [column, row])
+
+
+def _stmt(stmt: Stmt, tile: Var, turned: Var) -> Stmt:
+    """A statement that names ``tile`` itself; what it reads is left to others."""
+    if isinstance(stmt, Alloc) and stmt.buffer.same_as(tile):
+        return replace(stmt, buffer=turned)
+    if isinstance(stmt, Store) and stmt.buffer.same_as(tile):
+        return replace(stmt, buffer=turned, indices=tuple(reversed(stmt.indices)))
+    if isinstance(stmt, Fill) and stmt.dst.buffer.same_as(tile):
+        return replace(stmt, dst=_reversed(stmt.dst, turned))
+    if isinstance(stmt, Copy) and stmt.src.buffer.same_as(tile):
+        return expand_copy(stmt)
+    if isinstance(stmt, Gemm) and stmt.c.buffer.same_as(tile):
+        return replace(stmt, a=stmt.b, b=stmt.a, c=_reversed(stmt.c, turned))
+    return stmt
+
+
+def _reversed(region: Region, turned: Var) -> Region:
+    return Region(turned, tuple(reversed(region.start)), tuple(reversed(region.extent)))

@@ -1,0 +1,1 @@
+"""Which elements statements touch: vectors, banks, and what two of them share."""

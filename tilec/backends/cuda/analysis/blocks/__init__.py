@@ -1,0 +1,1 @@
+"""Blocks of a grid and the threads of a block, as numbers."""

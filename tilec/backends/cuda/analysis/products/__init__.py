@@ -1,0 +1,1 @@
+"""Which products an instruction takes, and what it wants of operands."""

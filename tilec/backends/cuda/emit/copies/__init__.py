@@ -1,0 +1,1 @@
+"""Copies beside what threads compute: cp.async, gathers and their look-ups."""

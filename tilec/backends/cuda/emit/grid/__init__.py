@@ -1,0 +1,1 @@
+"""Which tile of the grid a block takes, and when a launch begins."""

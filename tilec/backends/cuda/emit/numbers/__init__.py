@@ -1,0 +1,1 @@
+"""Integer arithmetic as the device has it: quotients, small and wide types."""

@@ -1,0 +1,1 @@
+"""Products of warps: operands, instructions, sums on their way to shared tiles."""

@@ -1,0 +1,1 @@
+"""What threads do together: barriers, shuffles, reductions, scans, updates of one element."""

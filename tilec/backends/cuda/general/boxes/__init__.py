@@ -1,0 +1,1 @@
+"""Boxes of tensors: what TMA brings, stores and adds."""

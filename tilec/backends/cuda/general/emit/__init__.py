@@ -1,0 +1,1 @@
+"""Device code of what this road adds to the tile IR."""

@@ -1,0 +1,1 @@
+"""Operands of wgmma: made by threads, turned, joined."""

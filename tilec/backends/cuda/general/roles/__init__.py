@@ -1,0 +1,1 @@
+"""Who loads and who computes: a launch as the programs of its roles."""

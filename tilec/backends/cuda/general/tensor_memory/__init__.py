@@ -1,0 +1,1 @@
+"""Sums in tensor memory: products of tcgen05."""

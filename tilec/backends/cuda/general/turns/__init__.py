@@ -1,0 +1,1 @@
+"""Two warpgroups that share the columns of a result and take turns."""

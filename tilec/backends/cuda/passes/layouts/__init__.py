@@ -1,0 +1,1 @@
+"""Layouts: which thread holds which element, and where tiles lie for them."""

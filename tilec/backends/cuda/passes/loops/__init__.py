@@ -1,0 +1,1 @@
+"""Loops over elements: what an iteration holds, vectors, stores that turn what a thread has."""

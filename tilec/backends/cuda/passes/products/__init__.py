@@ -1,0 +1,1 @@
+"""Products: operands as instructions take them, which instruction it is, what becomes of sums."""

@@ -1,0 +1,1 @@
+"""Sums that iterations share: reductions, scans, updates of one element, totals."""

@@ -1,0 +1,1 @@
+"""Memory and waits, the last passes: places of shared tiles, barriers, fences."""
