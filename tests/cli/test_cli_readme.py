@@ -71,19 +71,27 @@ ROOT = Path(__file__).parents[2]
 FIGURE = re.compile(r"(?<![\w.])\d+(?:\.\d+| %)(?![\w.])")
 
 
-def measured_rows() -> list[tuple[str, str, str]]:
-    """Rows of the README that have figures, each with the page and the section that it links."""
-    tables = README.partition("## What it costs")[2].partition("## Limits")[0]
-    rows = [line for line in tables.splitlines() if line.startswith("| ") and FIGURE.search(line)]
-    return [(row, *(link.groups() if (link := SECTION.search(row)) else ("", ""))) for row in rows]
+#: Pages with tables of figures that say where each is from -> the text in front of and behind these tables.
+SUMMARIES = {
+    "README.md": ("## What it costs", "## Limits"),
+    "docs/performance.md": ("# Performance", "| page |"),
+}
+SECTION = re.compile(r"\(([\w/-]*(?:\.md)?)#([\w-]+)\)")
 
 
-SECTION = re.compile(r"\((docs/performance[\w/-]*\.md)#([\w-]+)\)")
+def measured_rows() -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """Rows of summaries that have figures: the page that each is on, and the sections that it links."""
+    found = []
+    for page, (begin, end) in SUMMARIES.items():
+        tables = (ROOT / page).read_text(encoding="utf-8").partition(begin)[2].partition(end)[0]
+        rows = [line for line in tables.splitlines() if line.startswith("| ") and FIGURE.search(line)]
+        found += [(page, row, SECTION.findall(row)) for row in rows]
+    return found
 
 
-def section(page: str, slug: str) -> str:
+def section(page: Path, slug: str) -> str:
     """The text below a heading, up to the next one of its level."""
-    text = (ROOT / page).read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     for found in re.finditer(r"^(#+) (.*)$", text, re.MULTILINE):
         if re.sub(r"[^\w -]", "", found.group(2).lower()).replace(" ", "-") == slug:
             rest = text[found.end() :]
@@ -92,12 +100,15 @@ def section(page: str, slug: str) -> str:
 
 
 def test_there_are_measured_rows() -> None:
-    assert len(measured_rows()) >= 10
+    assert {page for page, _, _ in measured_rows()} == {*SUMMARIES}
+    assert len(measured_rows()) >= 30
 
 
-@pytest.mark.parametrize(("row", "page", "slug"), measured_rows())
-def test_every_figure_of_the_readme_stands_where_its_row_links(row: str, page: str, slug: str) -> None:
-    assert slug, f"no link to a page of measurements: {row}"
-    text = section(page, slug)
-    missing = [figure for figure in FIGURE.findall(row) if figure not in FIGURE.findall(text)]
-    assert not missing, f"{page}#{slug} has no {', '.join(missing)}: {row}"
+@pytest.mark.parametrize(("page", "row", "links"), measured_rows())
+def test_every_figure_stands_where_its_row_links(page: str, row: str, links: list[tuple[str, str]]) -> None:
+    assert links, f"no link to a page of measurements: {row}"
+    here = ROOT / page
+    texts = [section(here.parent / other if other else here, slug) for other, slug in links]
+    known = {figure for text in texts for figure in FIGURE.findall(text)}
+    missing = [figure for figure in FIGURE.findall(row) if figure not in known]
+    assert not missing, f"{links} have no {', '.join(missing)}: {row}"
