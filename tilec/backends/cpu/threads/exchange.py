@@ -1,5 +1,9 @@
-"""Shuffles, votes and reductions on a CPU: threads offer values in a tile, the block works on it, threads
-take."""
+"""Shuffles, votes and reductions on a CPU, where threads of a block are iterations.
+
+    y = shfl_xor(x, 1)    ->    for t in threads: offered[t] = x;  for t in threads: y = offered[t ^ 1]
+
+Threads offer values in a tile, the block works on it where there is something to compute, threads take.
+"""
 
 from __future__ import annotations
 

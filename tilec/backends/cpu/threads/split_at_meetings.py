@@ -1,4 +1,11 @@
-"""Splits the statements of a launch where its threads meet: barriers, exchanges, tile operations, hazards."""
+"""Splits the statements of a launch where its threads meet: barriers, exchanges, tile operations, hazards.
+
+    each thread: a; sync_threads(); b    ->    for t in threads: a;  for t in threads: b
+
+A CPU runs the threads of a block one after the other, in loops. Such a loop must end wherever a thread waits
+for others; what a thread keeps from one loop to the next gets an element for each thread. The result is a
+plan of regions, which `write_plan` makes tile IR of.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Accumulators that a product clears in the first trip of its loop are cleared in front of the loop."""
+"""Accumulators that a product clears in the first trip of its loop are cleared in front of the loop.
+
+for k in trips: gemm(As, Bs, acc, clear=k == 0)    ->    fill(acc, 0); for k in trips: gemm(As, Bs, acc)
+"""
 
 from __future__ import annotations
 

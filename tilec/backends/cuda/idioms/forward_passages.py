@@ -1,4 +1,9 @@
-"""Tiles that values only pass through: what is read of them is read where it came from."""
+"""Tiles that values only pass through: what is read of them is read where it came from.
+
+    copy(acc, Cs); for i, j: C[i, j] = Cs[i, j]    ->    for i, j: C[i, j] = acc[i, j]
+
+Strategies know how results leave an accumulator; a detour by a tile of the author's hides it from them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Trips whose tiles are narrower along K than the rows of 128 bytes that wgmma reads become one, as wide."""
+"""Trips whose tiles are narrower along K than the rows of 128 bytes that wgmma reads become one, as wide.
+
+    for k in range(n): As = A[.., k * 32:+32]; gemm(As, ..)
+    ->
+    for k in range(ceildiv(n, 2)): As = A[.., k * 64:+64]; gemm(As, ..)        (float16)
+
+What a last trip has beyond the end of the tensors is zeros.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Loops in which each block walks over tiles become a grid of tiles."""
+"""Loops in which each block walks over tiles become a grid of tiles.
+
+    launch(num_sms) as b: for w in serial(0, waves): t = w * num_sms + b; if t < tiles: body
+    ->
+    launch(tiles) as t: body
+
+It is for launches that an author made persistent: strategies walk over the tiles of a grid in an order of
+their own.
+"""
 
 from __future__ import annotations
 

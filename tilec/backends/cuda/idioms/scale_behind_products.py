@@ -1,4 +1,9 @@
-"""Operands that are scaled as they come on chip are scaled behind their products instead."""
+"""Operands that are scaled as they come on chip are scaled behind their products instead.
+
+    for i, d: Qs[i, d] *= 0.125; gemm(Qs, Ks, s)    ->    gemm(Qs, Ks, s); for i, j: s[i, j] *= 0.125
+
+Then Qs is as TMA has brought it, and wgmma reads it where it lies.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Which launches are products: those of loaded tiles in one Pipelined loop, and their epilogue."""
+"""Which launches are products: those of loaded tiles in one Pipelined loop, and their epilogue.
+
+    for k in pipelined(..): copy(A[..], As); copy(B[..], Bs); gemm(As, Bs, acc)      the loop
+    for i, j: C[i, j] = f(acc[i, j], bias[j], ..)                                    the epilogue
+
+A launch of another form is `Unfit`, with the statement to blame and the reason; `explain` shows it as a loss.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Accumulation over a vectorised loop: lanes and unrolled steps keep partial results in registers."""
+"""Accumulation over a vectorised loop: lanes and unrolled steps keep partial results in registers.
+
+    for j: s = s + X[j]    ->    for v: p = p + X[v:+16]; q = q + X[v + 16:+16];    s = s + sum(p + q)
+
+The order of additions changes by that, and depends on the loop and the target alone.
+"""
 
 from __future__ import annotations
 

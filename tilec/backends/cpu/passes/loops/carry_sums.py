@@ -1,4 +1,11 @@
-"""Sums that loops around a Parallel add to its elements are kept in registers."""
+"""Sums that loops around a Parallel add to its elements are kept in registers.
+
+    for c in serial(0, 16): for i in parallel(128): y[i] = y[i] + X[c, i] * W[c]
+    ->
+    for i in parallel(128): s = y[i]; for c in serial(0, 16): s = s + X[c, i] * W[c]; y[i] = s
+
+Each trip would read and write the tile otherwise.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What statements touch in memory that threads share, and whether others must wait for it."""
+"""What statements touch in memory that threads share, and whether others must wait for it.
+
+A `Use` is a buffer that a statement reads or writes, with whose elements it touches where that is known: two
+statements in which each thread touches elements of its own need no barrier between them, nor do two that
+touch different columns. `Open` is what was touched since the last barrier; `Synchronise` asks it.
+"""
 
 from __future__ import annotations
 

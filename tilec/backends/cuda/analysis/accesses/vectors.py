@@ -1,4 +1,11 @@
-"""Which accesses move several neighbouring elements at once."""
+"""Which accesses move several neighbouring elements at once: how many, by where rows begin and how far they
+go.
+
+    for j in parallel(n): Y[b * 64 + j] = X[b * 64 + j]     float16: 8 elements, 16 bytes at a multiple of 16
+
+What is asked is proved: that neighbours of the variable are neighbours in memory, that the first of them lies
+at a multiple of the width, and that bounds and conditions come out alike for all of them.
+"""
 
 from __future__ import annotations
 

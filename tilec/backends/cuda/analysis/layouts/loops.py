@@ -1,4 +1,11 @@
-"""Loops and the fragments that they index: which layout one gives the other."""
+"""Loops and the fragments that they index: which layout one gives the other.
+
+    for i, j in parallel(64, 128): f[i, j] = g[j]
+
+The thread that holds ``f[i, j]`` runs iteration (i, j), and has to hold ``g[j]``, too. Each index is taken
+for a line along a loop variable (`loop_lines`); `followed` gives the loop's layout from a fragment's. Indices
+of other forms tell nothing, and their fragment goes through shared memory.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The statements of a loop over elements between the loops in its iterations, as loops over elements of their
-own: what goes from one to another is in fragments."""
+"""A loop over elements with loops in its iterations, in parts: one loop over elements for what stands in
+front of an inner loop, one within it, one for what stands behind. What an iteration hands on from part to
+part lies in a fragment."""
 
 from __future__ import annotations
 

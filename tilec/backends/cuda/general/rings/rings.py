@@ -1,5 +1,9 @@
-"""Which shared tiles a producer fills: the loads that bring boxes, the rings that they go to, their
-stages."""
+"""Which shared tiles a producer fills: the loads that bring boxes, the rings that they go to, their stages.
+
+A ring is one tile or several that are loaded together, as A and B of a product are, in some stages. Each
+stage has two barriers: *full*, at which the loaded bytes arrive, and *empty*, at which those who compute
+arrive when they have read it. The producer waits for *empty* and loads; the others wait for *full* and read.
+"""
 
 from __future__ import annotations
 

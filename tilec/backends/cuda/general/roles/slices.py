@@ -1,4 +1,12 @@
-"""What of a block the loads in it need: their places, and the control flow around them."""
+"""What of a block the loads in it need: their places, and the control flow around them.
+
+    for k in trips: n = table[k]; copy(X[n], Xs); x = f(Xs)
+    ->
+    for k in trips: n = table[k]; copy(X[n], Xs)
+
+The producer runs this slice of the program and nothing else. A place that depends on what is computed on chip
+cannot be known ahead: such a load stays with those who compute.
+"""
 
 from __future__ import annotations
 

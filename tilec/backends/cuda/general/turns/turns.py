@@ -1,4 +1,9 @@
-"""What each of two warpgroups does that take the first products of trips in turns."""
+"""The statements of one of two warpgroups that take the first products of trips in turns.
+
+`take_turns` shows the programs of both side by side. Here an even and an odd trip of each are written out:
+who multiplies, who hears of the rows that the other one has made, by which named barrier and through which
+tile.
+"""
 
 from __future__ import annotations
 

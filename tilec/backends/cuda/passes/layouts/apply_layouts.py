@@ -1,4 +1,10 @@
-"""Statements with the layouts that inference found, and copies through shared memory where threads differ."""
+"""Statements with the layouts that inference found, and copies through shared memory where threads differ.
+
+    for i in parallel(2048): Y[i] = f[i]    ->    for i in threads(2048, layout=.., vector=8): Y[i] = f[i]
+
+A loop whose threads do not have the elements of a fragment that it names reads a copy of the fragment in a
+shared tile; one that writes such a fragment writes the tile, which its holders read behind it.
+"""
 
 from __future__ import annotations
 

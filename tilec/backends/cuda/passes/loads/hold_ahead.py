@@ -1,4 +1,12 @@
-"""Pipelined loops hold the tiles of the next trip in registers where no copy runs beside what threads do."""
+"""Pipelined loops hold the tiles of the next trip in registers where no copy runs beside what threads do.
+
+    for k in pipelined(0, n): As = A[k]; gemm(As, ..)
+    ->
+    held = A[0]
+    for k in serial(0, n): As = held; held = A[k + 1]; gemm(As, ..)
+
+It stands in for cp.async on AMD's and Apple's GPUs: reads of ``A[k + 1]`` are under way beside the product.
+"""
 
 from __future__ import annotations
 

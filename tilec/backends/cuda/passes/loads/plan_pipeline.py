@@ -1,4 +1,14 @@
-"""Pipelined loops run their loads ahead of the statements that use them."""
+"""Pipelined loops run their loads ahead of the statements that use them.
+
+    for k in pipelined(0, n, num_stages=3): copy(A[.., k * 64], As); gemm(As, ..)
+    ->
+    async_copy(A[.., 0 * 64], As[0]); async_copy(A[.., 1 * 64], As[1])          (where there are such trips)
+    for k in serial(0, n):
+        wait_group(1); async_copy(A[.., (k + 2) * 64], As[(k + 2) % 3]); gemm(As[k % 3], ..)
+
+A tile then has a version for each stage. What is brought for trip ``k + 2`` lands in the version that trip
+``k - 1`` has read, so that one barrier a trip is enough.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Copies to shared memory outside of pipelined loops run beside what stands in front of their readers."""
+"""Copies to shared memory outside of pipelined loops run beside what stands in front of their readers.
+
+    copy(X, one); copy(Y, other); work; read one; read other
+    ->
+    async_copy(X, one); async_copy(Y, other); work; wait_group(1); read one; wait_group(0); read other
+
+Threads then have all of a row under way without a register for it, and wait as late as they can.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""Accumulations across the iterations of a loop become reductions."""
+"""Accumulations across the iterations of a loop become reductions.
+
+    for i, j in parallel(4, 64): s[i] = s[i] + a[i, j] * a[i, j]
+    ->
+    for i, j in parallel(4, 64): terms[i, j] = a[i, j] * a[i, j]
+    reduce_sum(terms, part, axis=1)
+    for i in parallel(4): s[i] = s[i] + part[i]
+
+Iterations of one ``i`` are different threads here, which cannot add to one element one by one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Barriers get memory and a beginning; loads that arrive at them are carried out by threads."""
+"""Barriers that an author declares get memory and a beginning; loads that arrive at them become loads of
+threads.
+
+    full = alloc_barriers((128,))    ->    full = alloc(uint64, (1,), "shared.barrier")
+                                           init_barriers(full, counts=(128,)); sync_threads()
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""Where threads wait for products that run in the background, and where tiles go back to their producer."""
+"""Where threads wait for products that run in the background, and where tiles go back to their producer.
+
+    wgmma(A[s], B[s], acc); give back A[s], B[s]; Y = acc
+    ->
+    wgmma(A[s], B[s], acc); wait for all products but 0; give back A[s], B[s]; Y = acc
+
+A product goes on while its threads do other things: nobody may read its sums, change its operands or hand
+their memory back before it is complete. Products complete in the order of their issue, so a wait says how
+many may still be under way.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""Barriers where one thread's access of shared or global memory must wait for another's, and nowhere else."""
+"""Barriers where one thread's access of shared or global memory must wait for another's, and nowhere else.
+
+    for i in threads(64): S[i] = X[i]                        for i in threads(64): S[i] = X[i]
+    for i in threads(64): Y[i] = S[63 - i]        ->         sync_threads()
+                                                             for i in threads(64): Y[i] = S[63 - i]
+
+The launch is walked in program order with what was touched since the last barrier (`touches`): a statement
+that would meet some of it as another thread's gets a barrier in front. A trip also meets what the trip before
+has left.
+"""
 
 from __future__ import annotations
 
