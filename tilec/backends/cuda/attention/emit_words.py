@@ -12,7 +12,7 @@ from tilec.backends.cuda.attention.nodes import PairLoop
 from tilec.backends.cuda.device.floats import SMALL_PAIRED, pack_small
 from tilec.backends.cuda.device.matrices import QUAD
 from tilec.backends.cuda.device.ptx import instruction
-from tilec.backends.cuda.emit.context import Part
+from tilec.backends.cuda.emit.loop_digits import Part
 from tilec.backends.cuda.emit.loops.loop import over_layout
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.warp_roles.build import i32, u32

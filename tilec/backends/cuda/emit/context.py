@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -29,6 +29,7 @@ from tilec.backends.cuda.device.floats import (
     pack_small,
 )
 from tilec.backends.cuda.device.intrinsics import keeping_nan
+from tilec.backends.cuda.emit.loop_digits import Part, parts_of, register_digit
 from tilec.backends.cuda.emit.loops.byte_dots import byte_dots
 from tilec.backends.cuda.emit.loops.tested_loads import tested_choice, tested_load
 from tilec.backends.cuda.emit.loops.whole_tests import whole_tests
@@ -37,7 +38,6 @@ from tilec.backends.cuda.emit.numbers.narrow import combined, inverted
 from tilec.backends.cuda.emit.numbers.wide import wide_product
 from tilec.backends.cuda.emit.statements import emit_marked
 from tilec.backends.cuda.limits import has_float8
-from tilec.errors import CompileError
 from tilec.ir.analysis.ranges import SHORT, as_passes_have_it, bounds
 from tilec.ir.exprs import choice_of, dtype_of, int32, int_value, linear_in, loads, same, scalar_dtype, uncast
 from tilec.ir.extremes import KEPT
@@ -57,16 +57,6 @@ if TYPE_CHECKING:
     from tilec.backends.cuda.warp_roles.nodes import TensorMap
     from tilec.ir.layout import Layout
     from tilec.ir.nodes import Stmt
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """One digit of a loop variable: ``size`` values ``weight`` apart, the value at hand being ``value``."""
-
-    weight: int
-    size: int
-    value: Expr
-    in_register: bool
 
 
 @dataclass(eq=False)
@@ -355,50 +345,17 @@ class DeviceContext(Context):
         for axis, index in enumerate(indices):
             for term in terms(layout, axis):
                 if term.space == "reg":
-                    total = total + self._digit(term, index)
+                    total = total + self._digit(term, uncast(index))
         return self.facts.analyzer.simplify(total)
 
     def _digit(self, term: Term, index: Expr) -> Expr:
         """The contribution of one register digit of an index."""
-        index = uncast(index)
-        parts, window = self._parts(index)
-        if not parts:
-            value = convert(self.value(index), "int32")
-            return tirx.truncmod(tirx.truncdiv(value, int32(term.weight)), int32(term.size)) * int32(
-                term.stride
-            )
-        total: Expr = int32(window // term.weight % term.size * term.stride)
-        for part in parts:
-            low = max(term.weight, part.weight)
-            high = min(term.weight * term.size, part.weight * part.size)
-            if low < high and part.in_register:
-                total = total + _piece(part, low, high) * int32(low // term.weight * term.stride)
-        return total
-
-    def _parts(self, index: Expr) -> tuple[tuple[Part, ...], int]:
-        """The digits of a loop variable, or of an index that is a sum of multiples of some, each of which
-        goes on where the others end, and what the index has beyond these ends; none for any other index."""
-        if isinstance(index, Var):
-            return self.digits.get(index, ()), 0
-        per = int_value(index.b) if isinstance(index, tirx.FloorDiv) else None
-        if per is not None and isinstance(index.a, Var):
-            packed = (_packed(part, per) for part in self.digits.get(index.a, ()))
-            return (Part(1, 1, int32(0), True), *(part for part in packed if part is not None)), 0
-        used = [var for var in undefined_vars(index) if var in self.digits]
-        linear = linear_in(index, used) if used else []
-        numbers = [number for part in linear if (number := int_value(part)) is not None]
-        if not numbers or len(numbers) < len(linear):
-            return (), 0
-        *factors, start = numbers
-        turns = sorted(zip(factors, used, strict=True), key=lambda turn: turn[0])
-        own = [[replace(part, weight=part.weight * by) for part in self.digits[var]] for by, var in turns]
-        ends = [max((part.weight * part.size for part in parts), default=1) for parts in own]
-        goes_on = all(end <= by for end, (by, _) in zip(ends, turns[1:], strict=False))
-        offset = start % ends[-1]
-        if not goes_on or start < 0 or offset >= turns[0][0]:
-            return (), 0
-        parts = (part for each in own for part in each)
-        return (Part(1, turns[0][0], int32(offset), True), *parts), start - offset
+        parts, window = parts_of(index, self.digits)
+        if parts:
+            return register_digit(term, parts, window)
+        value = convert(self.value(index), "int32")
+        value = tirx.truncmod(tirx.truncdiv(value, int32(term.weight)), int32(term.size))
+        return value * int32(term.stride)
 
     def emit(self, stmt: Stmt) -> tirx.Stmt | None:
         """The TIR of one statement; None where nothing is left to do."""
@@ -451,31 +408,6 @@ def _is_zero(value: Expr) -> bool:
     if isinstance(value, tirx.FloatImm):
         return float(value.value) == 0 and math.copysign(1, value.value) > 0
     return isinstance(value, tirx.IntImm) and int(value.value) == 0
-
-
-def _packed(part: Part, per: int) -> Part | None:
-    """What is left of a digit where one counts for every ``per`` values; None where nothing is."""
-    end = part.weight * part.size
-    if end <= per:
-        return None
-    low = max(part.weight, per)
-    return Part(low // per, end // low, _piece(part, low, end), part.in_register)
-
-
-def _piece(part: Part, low: int, high: int) -> Expr:
-    """The digits of ``part`` from weight ``low`` to ``high``."""
-    if low % part.weight or high % low or (part.weight * part.size) % high:
-        raise CompileError(
-            "a fragment and a loop cut an index at places that do not fit",
-            why=f"digits of weight {low} to {high} are asked of {part.size} of weight {part.weight}",
-            remedy="choose tiles whose sides are powers of two in the config",
-        )
-    value = part.value
-    if low > part.weight:
-        value = tirx.truncdiv(value, int32(low // part.weight))
-    if high < part.weight * part.size:
-        value = tirx.truncmod(value, int32(high // low))
-    return value
 
 
 def _is_parted(value: Expr) -> bool:

@@ -84,3 +84,15 @@ def without_roles(launch: Launch, unfit: Unfit) -> Launch:
 def without_refusals(roads: Iterable[Road]) -> tuple[Road, ...]:
     """The roads without the reasons why there are no warp roles."""
     return tuple(road for road in roads if road.loss is None or road.loss.road != "warp_roles")
+
+
+def refusals(launch: Launch) -> list[Road]:
+    """What strategies have said of a launch that they have not taken."""
+    return [road for road in launch.roads if road not in without_refusals([road])]
+
+
+def refusal_of(launch: Launch, load: Stmt) -> Loss | None:
+    """What a strategy says that keeps a load from TMA, if it blames its line."""
+    losses = {road.line: road.loss for road in refusals(launch)}
+    known = None if load.loc is None else losses.get(load.loc.line)
+    return None if known is None else replace(known, road="tma")

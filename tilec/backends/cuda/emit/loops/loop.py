@@ -9,7 +9,8 @@ from tvm import tirx
 from tvm.ir import Var
 from tvm.tirx.analysis import undefined_vars
 
-from tilec.backends.cuda.emit.context import DeviceContext, Part
+from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.emit.loop_digits import Part
 from tilec.backends.cuda.emit.loops.reads_first import FirstReads, HaveRead
 from tilec.backends.cuda.emit.loops.vector import Vector
 from tilec.backends.cuda.emit.loops.vector_moves import move_registers

@@ -15,7 +15,8 @@ from tilec.backends.cuda.analysis.accesses.vectors import (
     Comb,
     combs,
 )
-from tilec.backends.cuda.emit.context import DeviceContext, Part
+from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.emit.loop_digits import Part
 from tilec.backends.cuda.emit.loops.access_notes import Moved
 from tilec.backends.cuda.emit.products.lane_digits import convert_sum
 from tilec.backends.cuda.nodes import ThreadLoop

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     from tvm.ir import Expr
 
-    from tilec.backends.cuda.emit.context import DeviceContext, Part
+    from tilec.backends.cuda.emit.context import DeviceContext
+    from tilec.backends.cuda.emit.loop_digits import Part
 
 WARP = 32
 
