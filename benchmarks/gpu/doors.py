@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from tilec.build.beside import Asked
 from tilec.build.library import build
 
 HERE = Path(__file__).resolve().parent
@@ -43,7 +44,7 @@ def main() -> None:
 def write_folder(out: Path, targets: Sequence[str] = (), wheels: Sequence[Path] = ()) -> None:
     """Writes the folder, in place of an older one; wheels lie unpacked in its folder ``site``."""
     shutil.rmtree(out, ignore_errors=True)
-    build(HERE / "doors.toml", out, targets=targets, hub=True, torch=True)
+    build(HERE / "doors.toml", out, targets=targets, asked=Asked(hub=True, torch=True))
     shutil.rmtree(out / "rust")
     shutil.copytree(RUNNER, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     for wheel in wheels:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilec.backends.base import backend_of
 from tilec.build.alike import alike
+from tilec.build.beside import LIBRARY_ALONE, Asked, Beside, write_beside
 from tilec.build.frontend import has_cpus_alone
 from tilec.build.idle_keys import remarks_on_cpus
 from tilec.build.plans import load_plans
@@ -45,9 +46,8 @@ _APART = 16
 class BuildResult:
     """What a build did: a plan, a spec and a report for each host. ``compiled`` + ``reused`` variants;
     ``package_reused``: the files on disk were the right ones already. ``remarks`` are what authors of kernels
-    are to be told, ``warnings`` all else that is to be said. ``wheels`` are the Python wheels if they were
-    asked for, ``sources`` the source files, ``hub`` the folder for the kernel hub, ``torch`` and
-    ``onnxruntime`` the libraries of operators. ``seconds`` is wall time."""
+    are to be told, ``warnings`` all else that is to be said. ``beside`` is what else was asked for.
+    ``seconds`` is wall time."""
 
     plans: tuple[Plan, ...]
     specs: tuple[PackageSpec, ...]
@@ -58,11 +58,7 @@ class BuildResult:
     warnings: tuple[str, ...]
     remarks: tuple[Remark, ...]
     seconds: float
-    wheels: tuple[Path, ...] = ()
-    sources: tuple[Path, ...] = ()
-    hub: Path | None = None
-    torch: tuple[Path, ...] = ()
-    onnxruntime: tuple[Path, ...] = ()
+    beside: Beside
 
     @property
     def plan(self) -> Plan:
@@ -94,23 +90,17 @@ def build(
     kernels: Sequence[str] = (),
     jobs: int | None = None,
     static: bool = False,
-    wheel: bool = False,
-    hub: bool = False,
-    torch: bool = False,
-    onnxruntime: bool = False,
-    sources: str | Path | None = None,
+    asked: Asked = LIBRARY_ALONE,
     strict: bool = False,
     progress: Progress | None = None,
 ) -> BuildResult:
     """Builds the library of a manifest into ``out_dir`` (default ``dist/<name>``).
 
     ``targets`` and ``kernels`` (globs) build a part; ``jobs`` compile processes run at a time (default: the
-    settings, then one per core); ``static`` also writes an archive, ``wheel`` a Python wheel, ``hub`` a
-    folder for the kernel hub (`tilec.package.hub`), ``torch`` and ``onnxruntime`` a library of operators for
-    each (`tilec.package.torch_operators`, `tilec.package.onnxruntime`); ``sources`` names a folder for the
-    sources of all variants and of the host (`tilec.build.emitted`); ``strict`` takes remarks on kernels as
-    errors. Nothing below ``out_dir`` changes unless every variant compiled and the library linked. Raises
-    errors of the tree: wrong input, failed compilation, missing toolchain, StrictError.
+    settings, then one per core); ``static`` also writes an archive, and ``asked`` says what else is written
+    (`tilec.build.beside`); ``strict`` takes remarks on kernels as errors. Nothing below ``out_dir`` changes
+    unless every variant compiled and the library linked. Raises errors of the tree: wrong input, failed
+    compilation, missing toolchain, StrictError.
     """
     start = time.monotonic()
     settings = read_settings()
@@ -119,10 +109,11 @@ def build(
         _require_compilers(plan)
     folder = Path(out_dir) if out_dir is not None else Path("dist") / plans[0].name
     require_writable(folder, " with -o")
-    if sources is not None:
-        require_writable(Path(sources), " with --emit-source")
+    if asked.sources is not None:
+        require_writable(asked.sources, " with --emit-source")
     work = _Work(plans, Store(settings.cache_dir) if settings.cache else None, progress)
-    work.run(jobs or default_jobs())
+    jobs = jobs or default_jobs()
+    work.run(jobs)
     remarks = work.remarks()
     if strict and remarks:
         raise StrictError(remarks)
@@ -130,7 +121,7 @@ def build(
     specs = tuple(_package_spec(plan, finished) for plan in plans)
     lost = lost_to_a_part(specs, folder) if targets or kernels else ()
     reports, package_reused = _packages(work, specs, folder, static)
-    others = _no_operators(specs[0], torch=torch, onnxruntime=onnxruntime)
+    warnings = (*_warnings(work, plans, specs), *asked.lacking(specs[0]), *lost)
     return BuildResult(
         plans,
         specs,
@@ -138,16 +129,10 @@ def build(
         compiled=work.compiled,
         reused=len(work.variants) - work.compiled,
         package_reused=package_reused,
-        warnings=tuple(dict.fromkeys((*_warnings(work, plans, specs), *others, *lost))),
+        warnings=tuple(dict.fromkeys(warnings)),
         remarks=remarks,
+        beside=write_beside(asked, plans, specs, reports, jobs),
         seconds=time.monotonic() - start,
-        wheels=_wheels(specs, reports) if wheel else (),
-        hub=_hub(specs, reports) if hub else None,
-        torch=_torch(specs, reports) if torch else (),
-        onnxruntime=_onnxruntime(specs, reports) if onnxruntime else (),
-        sources=()
-        if sources is None
-        else _emitted(plans[0], specs[0], Path(sources), jobs or default_jobs()),
     )
 
 
@@ -158,49 +143,6 @@ def _warnings(work: _Work, plans: Sequence[Plan], specs: Sequence[PackageSpec]) 
     yield from work.warnings
     for plan, spec in zip(plans, specs, strict=True):
         yield from _newer_glibc(plan, spec)
-
-
-def _emitted(plan: Plan, spec: PackageSpec, folder: Path, jobs: int) -> tuple[Path, ...]:
-    from tilec.build.emitted import emit_sources
-
-    return emit_sources(plan.variants, spec, folder, jobs)
-
-
-def _wheels(specs: Sequence[PackageSpec], reports: Sequence[BuildReport]) -> tuple[Path, ...]:
-    from tilec.package.wheel import write_wheel
-
-    return tuple(write_wheel(*each) for each in zip(specs, reports, strict=True))
-
-
-def _hub(specs: Sequence[PackageSpec], reports: Sequence[BuildReport]) -> Path:
-    from tilec.package.hub import write_hub
-
-    return write_hub(specs, reports)
-
-
-def _torch(specs: Sequence[PackageSpec], reports: Sequence[BuildReport]) -> tuple[Path, ...]:
-    from tilec.package.torch_operators import write_torch_operators
-
-    return write_torch_operators(specs, reports)
-
-
-def _onnxruntime(specs: Sequence[PackageSpec], reports: Sequence[BuildReport]) -> tuple[Path, ...]:
-    from tilec.package.onnxruntime import write_operators
-
-    return write_operators(specs, reports)
-
-
-def _no_operators(spec: PackageSpec, *, torch: bool, onnxruntime: bool) -> Iterator[str]:
-    """Which kernels the libraries of operators lack."""
-    from tilec.package.onnxruntime import operators
-    from tilec.package.torch_operators import torch_kernels
-
-    for asked, name, found in ((torch, "torch", torch_kernels), (onnxruntime, "ONNX Runtime", operators)):
-        served = {kernel.name for kernel in found(spec)} if asked else set()
-        names = [kernel.name for kernel in spec.kernels if asked and kernel.name not in served]
-        if names:
-            why = "no code for its devices, or elements of a type that it lacks"
-            yield f"no operators of {name}: {', '.join(names)} ({why})"
 
 
 def _newer_glibc(plan: Plan, spec: PackageSpec) -> tuple[str, ...]:

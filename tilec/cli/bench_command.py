@@ -11,8 +11,8 @@ import click
 
 from tilec.cli.output import print_json, print_table
 from tilec.cli.params import Device, Dims
-from tilec.ir.guards import dims_text
 from tilec.portable.cores import usable_cores
+from tilec.portable.dims import dims_text
 
 if TYPE_CHECKING:
     from tilec.backends.ceilings import Ceilings

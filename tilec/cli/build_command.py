@@ -68,6 +68,7 @@ def command(
 ) -> None:
     """Build the library that MANIFEST describes."""
     from tilec.build import build
+    from tilec.build.beside import Asked
     from tilec.build.losses import lost
     from tilec.codegen.toolchain import zig_is_new_here
 
@@ -81,11 +82,7 @@ def command(
             kernels=kernels,
             jobs=jobs,
             static=static,
-            wheel=wheel,
-            hub=hub,
-            torch=torch,
-            onnxruntime=onnxruntime,
-            sources=sources,
+            asked=Asked(wheel, hub, torch, onnxruntime, sources),
             strict=strict,
             progress=progress,
         )
@@ -122,15 +119,15 @@ def _print_summary(result: BuildResult) -> None:
     if result.left_out:
         left = counted(result.left_out, "variant")
         click.echo(f"{left} left out: their calls get the same code from others (`tilec inspect` lists them)")
-    if result.sources:
-        click.echo(f"{result.sources[0].parent}: {counted(len(result.sources), 'source file')}")
-    for wheel in result.wheels:
+    if result.beside.sources:
+        click.echo(f"{result.beside.sources[0].parent}: {counted(len(result.beside.sources), 'source file')}")
+    for wheel in result.beside.wheels:
         click.echo(f"{wheel}: {size_text(wheel.stat().st_size)}")
-    if result.hub is not None:
-        click.echo(f"{result.hub}: for the kernel hub")
-    for made in result.torch:
+    if result.beside.hub is not None:
+        click.echo(f"{result.beside.hub}: for the kernel hub")
+    for made in result.beside.torch:
         click.echo(f"{made}: for torch")
-    for made in result.onnxruntime:
+    for made in result.beside.onnxruntime:
         click.echo(f"{made}: for ONNX Runtime")
 
 
@@ -142,12 +139,12 @@ def _as_json(result: BuildResult) -> dict[str, object]:
             each.host.triple: str(made.library)
             for each, made in zip(result.specs, result.reports, strict=True)
         },
-        "wheel": str(result.wheels[0]) if result.wheels else None,
-        "wheels": list(map(str, result.wheels)),
-        "hub": str(result.hub) if result.hub else None,
-        "torch": list(map(str, result.torch)),
-        "onnxruntime": list(map(str, result.onnxruntime)),
-        "sources": [str(path) for path in result.sources],
+        "wheel": str(result.beside.wheels[0]) if result.beside.wheels else None,
+        "wheels": list(map(str, result.beside.wheels)),
+        "hub": str(result.beside.hub) if result.beside.hub else None,
+        "torch": list(map(str, result.beside.torch)),
+        "onnxruntime": list(map(str, result.beside.onnxruntime)),
+        "sources": [str(path) for path in result.beside.sources],
         "bytes": result.report.library.stat().st_size,
         "build_id": result.report.build_id,
         "compiled": result.compiled,

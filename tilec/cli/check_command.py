@@ -16,7 +16,7 @@ from tilec.cli.output import print_json, print_table, print_warning
 from tilec.cli.progress import shown_progress
 from tilec.cli.texts import excused, guards_text, misses_text, server_text
 from tilec.errors import Remark, StrictError
-from tilec.ir.guards import dims_text
+from tilec.portable.dims import dims_text
 from tilec.spelling import counted
 
 if TYPE_CHECKING:

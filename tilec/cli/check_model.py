@@ -11,7 +11,7 @@ import click
 
 from tilec.cli.output import print_json, print_table, write_file
 from tilec.cli.texts import excused, misses_text, restrictions_text, server_text
-from tilec.ir.guards import dims_text
+from tilec.portable.dims import dims_text
 
 if TYPE_CHECKING:
     from tilec.build.coverage import Answer

@@ -13,7 +13,7 @@ from tilec.cli.output import print_json, print_table, size_text
 from tilec.cli.params import Dims
 from tilec.cli.roads import print_roads, road_json
 from tilec.errors import InputError, Place
-from tilec.ir.guards import dims_text
+from tilec.portable.dims import dims_text
 
 if TYPE_CHECKING:
     from tilec.ir.roads import Road

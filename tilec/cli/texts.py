@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tilec.ir.guards import dims_text
+from tilec.portable.dims import dims_text
 from tilec.spelling import counted
 
 if TYPE_CHECKING:

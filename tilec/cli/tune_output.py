@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilec.cli.output import print_json, print_table, print_warning
-from tilec.ir.guards import dims_text
+from tilec.portable.dims import dims_text
 from tilec.spelling import counted
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -27,11 +27,6 @@ _PARTS: dict[str, tuple[Callable[[Any, int], Any], str]] = {
     "min": (operator.ge, "is below"),
     "max": (operator.le, "is above"),
 }
-
-
-def dims_text(dims: Mapping[str, object]) -> str:
-    """Dims with their values or guards, for people: `M=1..64 N=4096`."""
-    return " ".join(f"{name}={value}" for name, value in dims.items())
 
 
 @dataclass(frozen=True)

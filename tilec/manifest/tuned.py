@@ -34,13 +34,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StrictStr, ValidationError
 
 from tilec.errors import ManifestError
-from tilec.ir.guards import Guard, dims_text
+from tilec.ir.guards import Guard
 from tilec.manifest.document import Document, format_path, read_document
 from tilec.manifest.fields import OneGuard
 from tilec.manifest.model import Table
 from tilec.manifest.problems import suggestion
 from tilec.manifest.sources import source_sha256
 from tilec.manifest.variants import Variant
+from tilec.portable.dims import dims_text
 
 
 class TunedEntry(Table):

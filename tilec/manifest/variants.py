@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tilec.errors import Place
-from tilec.ir.guards import Guard, dims_text
+from tilec.ir.guards import Guard
 from tilec.manifest.model import Backward, Kernel, Manifest, given_tolerance
+from tilec.portable.dims import dims_text
 from tilec.targets import Host, Target
 
 

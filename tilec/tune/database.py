@@ -17,8 +17,8 @@ from tomlkit.items import InlineTable, Null
 
 from tilec.cache import write_atomically
 from tilec.errors import Place, TuneError
-from tilec.ir.guards import dims_text
 from tilec.manifest.tuned import TunedEntry
+from tilec.portable.dims import dims_text
 
 _HEAD = "# Written by `tilec tune`; commit it. Comments are kept.\nedition = 1\n"
 _TABLE = re.compile(r"^\s*\[\[\s*tuned\s*\]\]")

@@ -31,7 +31,7 @@ from tilec.tune.sweeps import Sweep
 from tilec.tune.watch import Watcher
 
 #: What the folder takes from tilec, as it is; the packages around it are empty.
-_SHARED = tuple(f"portable/{name}.py" for name in ("loader", "timing", "graphs", "nearness", "cores"))
+_SHARED = tuple(f"portable/{name}.py" for name in ("loader", "timing", "graphs", "nearness", "cores", "dims"))
 _FOLDERS = ("runner", "devices")
 #: Candidates of one library.
 _BATCH = 16

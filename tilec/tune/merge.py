@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from tilec.errors import InputError, Place, TuneError
-from tilec.ir.guards import dims_text
 from tilec.manifest import Plan, load_manifest
 from tilec.manifest.document import unreadable
 from tilec.manifest.sources import source_sha256
 from tilec.manifest.tuned import TunedConfigs, TunedEntry, read_tuned, tuned_path
+from tilec.portable.dims import dims_text
 from tilec.portable.runner.journal import Journal
 from tilec.portable.runner.judge import UNCOMPILED
 from tilec.tune.database import Key, key_of, write_entries

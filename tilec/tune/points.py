@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import ManifestError
-from tilec.ir.guards import Guard, dims_text
+from tilec.ir.guards import Guard
 from tilec.manifest import KernelPlan, Variant
 from tilec.manifest.model import Tune
 from tilec.manifest.shapes import Call
+from tilec.portable.dims import dims_text
 
 if TYPE_CHECKING:
     from tilec.build.dispatch import Server

@@ -10,11 +10,11 @@ from typing import Any
 from tilec.build.schedules.space import Config, Space, space_for
 from tilec.cache import digest
 from tilec.errors import InputError, Place
-from tilec.ir.guards import dims_text
 from tilec.manifest import KernelPlan, Plan, Variant, load_manifest
 from tilec.manifest.shapes import Call, read_shapes
 from tilec.manifest.sources import source_sha256
 from tilec.manifest.tuned import TunedConfigs, TunedEntry, read_tuned
+from tilec.portable.dims import dims_text
 from tilec.spelling import counted
 from tilec.tune.points import Point, points_of
 from tilec.tune.sweeps import Sweep, sweep_points

@@ -16,7 +16,7 @@ from string import Template
 
 from tilec.cache import write_atomically
 from tilec.errors import Place, TuneError
-from tilec.ir.guards import dims_text
+from tilec.portable.dims import dims_text
 from tilec.portable.runner.judge import OK
 from tilec.tune import pictures
 from tilec.tune.entries import device_text, rate_of

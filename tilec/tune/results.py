@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilec.ir.guards import dims_text
+from tilec.portable.dims import dims_text
 from tilec.portable.runner.judge import OK, quartile, score, spread
 from tilec.tune.planning import Planned
 

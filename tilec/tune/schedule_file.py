@@ -15,11 +15,11 @@ from tilec.build.schedules.features import Features, features_of
 from tilec.build.schedules.fit import Chooser, Times, few
 from tilec.cache import write_atomically
 from tilec.errors import InputError, Place, TuneError
-from tilec.ir.guards import dims_text
 from tilec.manifest import Variant
 from tilec.manifest.document import read_document
 from tilec.manifest.guards import parse_guard
 from tilec.manifest.problems import suggestion
+from tilec.portable.dims import dims_text
 
 _HEAD = (
     "# Schedules and what they cost, written by `tilec fit` or `tilec tune`. Comments above the first table\n"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tilec.portable.devices.base import Device
+from tilec.portable.dims import dims_text
 from tilec.portable.loader import Kernel
 from tilec.portable.runner.compare import problem_of, sample
 from tilec.portable.runner.tensors import Tensor, arguments
@@ -99,14 +100,10 @@ class Problem:
         for point in (*self.cases, *self.points):
             text = point.check(kernel, **how)
             if text:
-                return f"{_dims_text(point.dims)}: {text}"
+                return f"{dims_text(point.dims)}: {text}"
         for number, point in enumerate(self.points):
             point.agree_from_now_on(self._agreed(number))
         return ""
 
     def _agreed(self, number: int) -> Path:
         return self._folder / f"agreed_{number}.json"
-
-
-def _dims_text(dims: Mapping[str, int]) -> str:
-    return " ".join(f"{name}={value}" for name, value in dims.items())
