@@ -1,4 +1,10 @@
-"""Loops of which a trip does the work of two."""
+"""Loops of which a trip does the work of two.
+
+    for t in range(n): f(t)    ->    for p in range(n // 2): f(2 * p); f(2 * p + 1)
+                                     if n is odd: f(n - 1)
+
+The two may then differ: one of two tiles each, or products of both that are waited for together.
+"""
 
 from __future__ import annotations
 

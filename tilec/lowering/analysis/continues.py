@@ -1,4 +1,8 @@
-"""Continue in a Parallel body as nested branches."""
+"""Continue in a Parallel body as nested branches.
+
+if a[i] < 0: continue                 if not a[i] < 0:
+b[i] = a[i]                    ->         b[i] = a[i]
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Products touch nothing outside of their tiles, wherever run-time offsets lead."""
+"""Products touch nothing outside of their tiles, wherever run-time offsets lead.
+
+    gemm(a[0:+32, q:+8], b, c)    ->    copy(a[0:+32, q:+8], part); gemm(part, b, c)        (q: any number)
+
+A copy has zeros for what lies outside; a product would read whatever is there.
+"""
 
 from __future__ import annotations
 

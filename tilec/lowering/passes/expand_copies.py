@@ -1,4 +1,7 @@
-"""Copy and Fill as Parallel loops."""
+"""Copy and Fill as Parallel loops.
+
+copy(A[b * 64:+64, 0:+8], s[0:+64, 0:+8])    ->    for i, j in parallel(64, 8): s[i, j] = A[b * 64 + i, j]
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Reduce as accumulation in a Parallel loop."""
+"""Reduce as accumulation in a Parallel loop.
+
+reduce_sum(x[0:+8, 0:+64], s[0:+8], axis=1)
+->
+for i in parallel(8): s[i] = 0
+for i, j in parallel(8, 64): s[i] = s[i] + x[i, j]
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Products of small floats with scales as products of what numbers and scales are together."""
+"""Products of small floats with scales as products of what numbers and scales are together.
+
+gemm_blockscaled(a, b, c, sfa, sfb, group=32)
+->
+for i, k: a_scaled[i, k] = a[i, k] * sfa[i, k // 32]
+for k, j: b_scaled[k, j] = b[k, j] * sfb[j, k // 32]
+gemm(a_scaled, b_scaled, c)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Scan as a running value along the axis."""
+"""Scan as a running value along the axis.
+
+scan_sum(g[0:+16, 0:+2], g[0:+16, 0:+2], axis=0)
+->
+for j in parallel(2): running = 0; for k in serial(0, 16): running = running + g[k, j]; g[k, j] = running
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Products with a sparse operand as products of a dense tile."""
+"""Products with a sparse operand as products of a dense tile, for targets and types without an instruction.
+
+gemm_sp(A, E, B, acc)    ->    for i, k: dense[i, k] = the kept element of A that E puts there, or 0
+                               gemm(dense, B, acc)
+"""
 
 from __future__ import annotations
 

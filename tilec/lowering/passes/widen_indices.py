@@ -1,4 +1,7 @@
-"""Index arithmetic in as many bits as it needs."""
+"""Index arithmetic in as many bits as it needs: 64 where ranges of dims and loops show that 32 may not do.
+
+row = first + k * 8 + i    ->    row = int64(first) + int64(k) * 8 + int64(i)        (first: any int32)
+"""
 
 from __future__ import annotations
 

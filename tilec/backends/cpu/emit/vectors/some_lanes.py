@@ -1,5 +1,8 @@
-"""Neighbours in memory of which some lanes have one: functions in LLVM's language, as `first_lanes` has them
-for the first lanes of a vector."""
+"""Loads and stores of neighbours in memory by those lanes of a vector for which a condition holds.
+
+TIR has no node for them, so they are functions in LLVM's language, inlined where they are called, as those of
+`first_lanes` for the first lanes of a vector.
+"""
 
 from __future__ import annotations
 

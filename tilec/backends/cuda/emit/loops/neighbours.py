@@ -1,5 +1,5 @@
-"""Neighbours of one vector of iterations, of which an instruction makes several: what they read, and how that
-moves from one to the next."""
+"""Elements that lie beside each other in one vector of iterations, of which one instruction makes several:
+what each of them reads, and how far these places move from one element to the next."""
 
 from __future__ import annotations
 

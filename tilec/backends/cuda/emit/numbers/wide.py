@@ -1,4 +1,4 @@
-"""Products of two words in 64 bits."""
+"""Products of two 32-bit words in 64 bits, by the one instruction that a device has for them."""
 
 from __future__ import annotations
 
