@@ -30,7 +30,7 @@ from tilec.backends.cuda.general.look_ups import ahead_of_loops, with_look_ups
 from tilec.backends.cuda.general.made_tiles import with_made_tiles
 from tilec.backends.cuda.general.order import order_of
 from tilec.backends.cuda.general.places import Known, begun, in_step, places
-from tilec.backends.cuda.general.raw_tiles import with_raw_tiles
+from tilec.backends.cuda.general.raw_tiles import is_read_first, with_raw_tiles
 from tilec.backends.cuda.general.registers import MOST_GROUPS, handed_on
 from tilec.backends.cuda.general.rings import Plan, Ring, plan_rings, versions
 from tilec.backends.cuda.general.slices import Program, all_needed
@@ -117,7 +117,7 @@ def split(kernel: Kernel, launch: Launch, target: Target, halves: bool = False) 
     if not any(isinstance(stmt, (Gemm, ScaledGemm)) for stmt in walk(launch.body)) or has_groups(launch):
         return launch
     written = replace(launch, body=apart(launch.body))
-    raw = with_raw_tiles(kernel, with_made_tiles(written))
+    raw = with_raw_tiles(kernel, with_made_tiles(written), target)
     try:
         roles = None if raw is written else _roles(kernel, raw, target, halves)
     except Unfit:
@@ -134,7 +134,7 @@ def runs_ahead(kernel: Kernel, launch: Launch, target: Target) -> bool:
     """Whether a launch would get roles here, with stages for all loads of loops to run ahead in."""
     written = replace(launch, body=apart(launch.body))
     try:
-        return _roles(kernel, with_raw_tiles(kernel, with_made_tiles(written)), target).run_ahead()
+        return _roles(kernel, with_raw_tiles(kernel, with_made_tiles(written), target), target).run_ahead()
     except Unfit:
         return False
 
@@ -249,9 +249,12 @@ class _Roles:
         self.places = 0
 
     def run_ahead(self) -> bool:
-        """Whether all loads of loops have stages to run ahead in."""
-        loops = (load for load in self.plan.loads if any(map(is_loop, self.program.around[load])))
-        return all(self._ring(load).stages > 1 for load in loops)
+        """Whether all loads of loops have stages to run ahead in: one, where its tile is read first."""
+        for stmt, load in self.plan.loads.items():
+            trips = [each for each in self.program.around[stmt] if is_loop(each)]
+            if trips and self._ring(stmt).stages == 1 and not is_read_first(load.tile, trips[-1]):
+                return False
+        return True
 
     def made(self) -> Launch:
         """The launch with its roles."""
