@@ -105,3 +105,44 @@ def test_choices_by_choices_are_made_once_each():
     inputs = (numbers(64, 12, dtype="float32"),)
     agree(kernel, *inputs)
     assert len(source(kernel, *inputs)) < 20000
+
+
+def test_elements_of_shared_tiles_are_read_in_front_of_choices():
+    """The inverse of a lower triangle, row by row."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((32, 32), "float32"), X: T.Tensor((32, 32), "float32")):
+        with T.Kernel(1, threads=32):
+            a, x = (T.alloc_shared((32, 32), "float32") for _ in range(2))
+            row = T.alloc_fragment((32,), "float32")
+            T.copy(A, a)
+            for i, j in T.Parallel(32, 32):
+                x[i, j] = T.if_then_else(i == j, 1.0, 0.0)
+            for i in T.serial(1, 32):
+                T.clear(row)
+                for k in T.serial(i):
+                    for j in T.Parallel(32):
+                        row[j] -= T.if_then_else(j <= k, a[i, k] * x[k, j], 0.0)
+                for j in T.Parallel(32):
+                    if j < i:
+                        x[i, j] = row[j]
+            T.copy(x, X)
+
+    a = (numbers(32, 32, dtype="float32") / 8).astype(np.float32)
+    expected = np.linalg.inv(np.tril(a, -1).astype(float) + np.eye(32))
+    agree(kernel, a, expected=expected, rtol=1e-4, atol=1e-4)
+    assert "float element = " in source(kernel, a)
+
+
+def test_elements_that_only_the_choice_says_exist_are_read_where_it_holds():
+    @T.prim_func
+    def kernel(A: T.Tensor((32,), "float32"), Y: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            a = T.alloc_shared((32,), "float32")
+            T.copy(A, a)
+            for i in T.Parallel(64):
+                Y[i] = T.if_then_else(i < 32, a[i], -1.0)
+
+    a = numbers(32, dtype="float32")
+    agree(kernel, a, expected=np.concatenate([a, -np.ones(32, np.float32)]))
+    assert "element" not in source(kernel, a)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 #: Statements that read values; others may take an element for the memory that it is.
-_VALUES = (Bind, Copy, Fill, For, If, Parallel, Pipelined, Store, While)
+VALUES = (Bind, Copy, Fill, For, If, Parallel, Pipelined, Store, While)
 
 
 class NameVariables(LaunchPass):
@@ -59,8 +59,8 @@ class NameVariables(LaunchPass):
 def _named(body: Block) -> set[Store]:
     """The stores whose values can have a name."""
     stmts = list(walk(body))
-    alone = {stmt.buffer for stmt in stmts if isinstance(stmt, Alloc) and _is_one(stmt)} - addressed_in(body)
-    reads = Counter(load.source for load in _loads(stmt for stmt in stmts if isinstance(stmt, _VALUES)))
+    alone = {stmt.buffer for stmt in stmts if isinstance(stmt, Alloc) and is_one(stmt)} - addressed_in(body)
+    reads = Counter(load.source for load in first_loads(stmt for stmt in stmts if isinstance(stmt, VALUES)))
     uses = Counter(buffer for stmt in stmts if not isinstance(stmt, Alloc) for buffer in buffers(stmt))
     plain = {buffer for buffer in alone if uses[buffer] == reads[buffer] + 1}
     return {
@@ -70,12 +70,12 @@ def _named(body: Block) -> set[Store]:
         if isinstance(store, Store)
         and store.buffer in plain
         and not is_foreign(store.value)
-        and sum(load.source.same_as(store.buffer) for load in _loads(walk(block[position + 1 :])))
+        and sum(load.source.same_as(store.buffer) for load in first_loads(walk(block[position + 1 :])))
         == reads[store.buffer]
     }
 
 
-def _is_one(stmt: Alloc) -> bool:
+def is_one(stmt: Alloc) -> bool:
     """Whether an allocation is one integer, or a bool, of a thread."""
     buffer = stmt.buffer
     kind = str(buffer.dtype)
@@ -83,7 +83,7 @@ def _is_one(stmt: Alloc) -> bool:
     return held and "x" not in kind and is_single(buffer)
 
 
-def _loads(stmts: Iterable[Stmt]) -> Iterator[TensorLoad]:
+def first_loads(stmts: Iterable[Stmt]) -> Iterator[TensorLoad]:
     """Reads of the first element of whatever they read."""
     found = (load for stmt in stmts for expr in expressions(stmt) for load in loads(expr))
     return (load for load in found if all(int_value(index) == 0 for index in load.indices))

@@ -68,6 +68,7 @@ from tilec.lowering.passes.drop_proven_tests import DropProvenTests
 from tilec.lowering.passes.expand_copies import ExpandCopies
 from tilec.lowering.passes.expand_scaled import ExpandScaled
 from tilec.lowering.passes.give_axes import GiveAxes
+from tilec.lowering.passes.name_settled import NameSettled
 from tilec.lowering.passes.name_variables import NameVariables
 from tilec.lowering.passes.swap_tiles import SwapTiles
 from tilec.lowering.passes.widen_indices import WidenIndices
@@ -78,6 +79,7 @@ OPENING: tuple[Pass, ...] = (
     ExpandScaled(scaled_loss),
     SplitRows(),
     NameVariables(),
+    NameSettled(),
     WriteOutParts(),
     CutLoops(),
     DropProvenTests(),

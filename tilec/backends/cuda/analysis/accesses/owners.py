@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
@@ -24,10 +24,12 @@ from tvm.sym import Analyzer
 from tilec.backends.cuda.analysis.blocks.thread_digits import ThreadDigits
 from tilec.backends.cuda.analysis.layouts.fragments import WARP
 from tilec.ir.analysis.known_trips import known_trips
+from tilec.ir.analysis.uniform import Uniformity
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, substitute, uncast, uses, variables_of
 from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import Term, thread_terms
-from tilec.ir.nodes import Bind, Block, For, Launch, walk
+from tilec.ir.nodes import Bind, Block, For, If, Launch, Stmt, children, walk
+from tilec.ir.nodes.barriers import Group
 from tilec.ir.traits import defined, expressions
 from tilec.lowering.analysis.accesses import Access
 
@@ -50,18 +52,19 @@ _ENDLESS = 1 << 30
 @dataclass(frozen=True)
 class Known:
     """What is known of the variables in indices: the values of ``names`` (`bound_names`), those that
-    statements of the launch ``define``, whose values are others from trip to trip, and between which numbers
-    those of loops lie (`loop_ends`)."""
+    statements of the launch ``define``, whose values are others from trip to trip or from thread to thread,
+    and between which numbers those of loops lie (`loop_ends`)."""
 
     names: Mapping[Var, Expr] = field(default_factory=dict)
     defined: Set[Var] = frozenset()
     ends: Mapping[Var, Range] = field(default_factory=dict)
 
     @staticmethod
-    def of(body: Block) -> Known:
-        """What a launch's body tells."""
-        names = bound_names(body)
-        return Known(names, {var for stmt in walk(body) for var in defined(stmt)}, loop_ends(body))
+    def of(launch: Launch) -> Known:
+        """What a launch tells."""
+        names = bound_names(launch.body)
+        every = {var for stmt in walk(launch.body) for var in defined(stmt)}
+        return Known(names, every - steady_names(launch), loop_ends(launch.body))
 
     def within(self, value: Expr, size: int) -> bool:
         """Whether a value is known to lie between 0 and ``size``, that excluded."""
@@ -182,6 +185,26 @@ def bound_names(block: Block) -> dict[Var, Expr]:
         for stmt in binds
         if times[stmt.var] == 1 and next(loads(stmt.value), None) is None
     }
+
+
+def steady_names(launch: Launch) -> set[Var]:
+    """The names that a launch binds once, in no loop, to values that are the same for all threads."""
+    times = Counter(stmt.var for stmt in walk(launch.body) if isinstance(stmt, Bind))
+    uniformity = Uniformity(launch)
+    return {
+        stmt.var
+        for stmt in _once(launch.body)
+        if isinstance(stmt, Bind) and times[stmt.var] == 1 and not uniformity.varies(stmt.var)
+    }
+
+
+def _once(block: Block) -> Iterator[Stmt]:
+    """The statements of a block that run once at most."""
+    for stmt in block:
+        yield stmt
+        if isinstance(stmt, (If, Group)):
+            for inner in children(stmt):
+                yield from _once(inner)
 
 
 def loop_ends(block: Block) -> dict[Var, Range]:

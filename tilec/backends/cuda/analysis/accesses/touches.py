@@ -63,7 +63,7 @@ class Owners:
     @staticmethod
     def in_launch(launch: Launch) -> Owners:
         """Those of all threads of a launch."""
-        return Owners(warps_of(launch), Known.of(launch.body), Each.of(launch))
+        return Owners(warps_of(launch), Known.of(launch), Each.of(launch))
 
     def use(self, item: Access, loop: ThreadLoop | None = None) -> Use:
         """An access by a loop; without one, by threads one by one."""

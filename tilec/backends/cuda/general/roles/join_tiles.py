@@ -98,7 +98,7 @@ def _launches(kernel: Kernel, launch: Stmt, target: Target) -> Block:
 
 def _joined(kernel: Kernel, launch: Launch, target: Target) -> Iterator[tuple[LongTiles, Launch]]:
     """The ways to join blocks of a launch, along each axis of its grid."""
-    product = _product(kernel, launch)
+    product = _product(kernel, launch, target)
     if product is None:
         return
     for block in launch.block_vars:
@@ -140,12 +140,12 @@ class _Product:
     sums: Var
 
 
-def _product(kernel: Kernel, launch: Launch) -> _Product | None:
+def _product(kernel: Kernel, launch: Launch, target: Target) -> _Product | None:
     """The only product of a launch, if threads make operands of it in the loop around it."""
     products = [stmt for stmt in walk(launch.body) if isinstance(stmt, Gemm)]
     if len(products) != 1:
         return None
-    parted = with_raw_tiles(kernel, with_made_tiles(replace(launch, body=apart(launch.body))))
+    parted = with_raw_tiles(kernel, with_made_tiles(replace(launch, body=apart(launch.body))), target)
     loops = (stmt for stmt in walk(parted.body) if isinstance(stmt, Pipelined))
     sides = next((sides for loop in loops if (sides := _made_sides(loop))), ())
     regions = (products[0].a, products[0].b)

@@ -9,6 +9,7 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.blocks.threads import thread_count
 from tilec.backends.cuda.general.rings.rings import Plan, Ring, versions
 from tilec.backends.cuda.general.roles.loads import is_loop
+from tilec.backends.cuda.general.roles.raw_tiles import is_read_first
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.ir.nodes import Block, Launch, Pipelined, Stmt
 from tilec.ir.nodes.barriers import SCOPE, AllocBarrier
@@ -46,9 +47,12 @@ class OpenedRings:
         return next(ring for ring in self.rings if self.fills(load, ring))
 
     def run_ahead(self) -> bool:
-        """Whether all loads of loops have stages to run ahead in."""
-        loops = (load for load in self.plan.loads if any(map(is_loop, self.program.around[load])))
-        return all(self.ring_of(load).stages > 1 for load in loops)
+        """Whether all loads of loops have stages to run ahead in: one, where its tile is read first."""
+        for stmt, load in self.plan.loads.items():
+            trips = [each for each in self.program.around[stmt] if is_loop(each)]
+            if trips and self.ring_of(stmt).stages == 1 and not is_read_first(load.tile, trips[-1]):
+                return False
+        return True
 
     def barriers(self) -> Block:
         """The declarations of all barriers, with how many arrive at each."""

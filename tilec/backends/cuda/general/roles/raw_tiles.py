@@ -1,6 +1,7 @@
 """Loads that compute bring what they read as it is, to raw tiles, of which those who compute make theirs.
 
-T = float16(A[box])    ->    raw = A[box]; T = float16(raw)
+T = float16(A[box])                  ->    raw = A[box]; T = float16(raw)
+T[i, d] = float16(A[rows[i], d])     ->    raw[i, d] = A[rows[i], d]; T[i, d] = float16(raw[i, d])
 
 So do vectors of a trip that come to registers from tensors (a mask of keys, a scale of each row), and those
 that loops which make a tile of a loaded one read along its rows (a weight of each column).
@@ -8,10 +9,10 @@ that loops which make a tile of a loaded one read along its rows (a weight of ea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tvm import ir as tvm_ir
 from tvm import sym, tirx
@@ -25,28 +26,72 @@ from tilec.backends.cuda.general.roles.loads import filled, is_loop, is_small
 from tilec.backends.cuda.warp_roles.tma import LARGEST_BOX
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import dtype_of, each_once, inlined, int_value, loads, same, substitute, transform, uses
-from tilec.ir.nodes import Alloc, Copy, Kernel, Launch, Parallel, Region, Stmt, walk
+from tilec.ir.nodes import (
+    PRODUCTS,
+    Alloc,
+    Copy,
+    Kernel,
+    Launch,
+    Parallel,
+    Region,
+    Stmt,
+    Store,
+    children,
+    walk,
+)
 from tilec.ir.traits import defined, expressions
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.analysis.uses import used_in
+from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
 
+    from tilec.targets import Target
 
-def with_raw_tiles(kernel: Kernel, launch: Launch) -> Launch:
-    """A launch whose loops bring boxes of tensors to raw tiles before they compute a shared tile of them."""
-    rewrite = _RawTiles(kernel, launch)
+#: More elements than any row has.
+_ENDLESS = 1 << 30
+
+
+def with_raw_tiles(kernel: Kernel, launch: Launch, target: Target) -> Launch:
+    """A launch whose loops bring boxes of tensors to raw tiles before they compute a shared tile of them, and
+    rows that they look up where a multiprocessor holds one block at any rate: several of them wait for memory
+    in turns (H200, us: attention to 2048 rows of float8 and 512 columns 220 for 390, to such of int8 and 128
+    columns 274 for 117)."""
+    rewrite = _RawTiles(kernel, launch, _is_alone(launch, target))
     body = rewrite.block(launch.body)
     return replace(launch, body=(*map(Alloc, rewrite.tiles), *body)) if rewrite.tiles else launch
 
 
-class _RawTiles(ScopedRewrite):
-    """Splits the loads of one launch."""
+def is_read_first(tile: Var, trip: Stmt) -> bool:
+    """Whether nothing reads a tile behind the first product of a trip: a ring of one stage is filled for the
+    next trip while that runs."""
+    (body,) = children(trip)
+    products = (place for place, stmt in enumerate(body) if _multiplies(stmt))
+    behind = body[next(products, 0) :]
+    return tile not in used_in(behind)
 
-    def __init__(self, kernel: Kernel, launch: Launch) -> None:
+
+def _multiplies(stmt: Stmt) -> bool:
+    return any(isinstance(inner, PRODUCTS) for inner in walk((stmt,)))
+
+
+def _is_alone(launch: Launch, target: Target) -> bool:
+    """Whether a multiprocessor has the shared memory for one block alone."""
+    assert target.gpu is not None
+    allocs = (stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc))
+    taken = sum(tile_bytes(stmt) for stmt in allocs if stmt.buffer.scope() == "shared.dyn")
+    return 2 * taken > target.gpu.shared_bytes
+
+
+class _RawTiles(ScopedRewrite):
+    """Splits the loads of one launch; ``looked_up``: of rows that a list names, too."""
+
+    def __init__(self, kernel: Kernel, launch: Launch, looked_up: bool) -> None:
         super().__init__(kernel, launch)
+        self._looks_up = looked_up
         self.tiles: list[Var] = []
         self._values = values_of(walk(launch.body))
         self._loops: list[tuple[Var, ...]] = []
@@ -79,14 +124,29 @@ class _RawTiles(ScopedRewrite):
         loop = expand_copy(stmt) if isinstance(stmt, Copy) else stmt
         if as_it_is or not isinstance(loop, Parallel) or self._is_gathered(stmt):
             return [stmt]
+        gathers, loop = self._with_gathers(loop) if self._looks_up and chosen is None else ([], loop)
         parts = ((load, self._part(load, loop)) for load in _tensors(loop))
         found = {load: part for load, part in parts if part and (chosen is None or chosen(part, loop))}
         if not found:
-            return [stmt]
+            return [*gathers, loop] if gathers else [stmt]
         raw = {load: self._raw(part) for load, part in found.items()}
         copies = [Copy(part.box, whole_tile(raw[load]), loc=stmt.loc) for load, part in found.items()]
         read = {load: tirx.BufferLoad(raw[load], list(part.indices)) for load, part in found.items()}
-        return [*copies, _reading(loop, read)]
+        return [*gathers, *copies, _reading(loop, read)]
+
+    def _with_gathers(self, loop: Parallel) -> tuple[list[Parallel], Parallel]:
+        """Loops that bring the rows which a loop looks up to raw tiles, where cp.async moves them, and the
+        loop that reads these."""
+        names = values_of(loop.body)
+        gathers: list[Parallel] = []
+        read: dict[TensorLoad, Expr] = {}
+        for load in _tensors(loop):
+            found = _gathered_rows(load, tuple(inlined(index, names) for index in load.indices), loop)
+            if found is not None and self._is_gathered(found.copy):
+                self.tiles.append(found.tile)
+                gathers.append(found.copy)
+                read[load] = found.element
+        return gathers, _reading(loop, read) if read else loop
 
     def _is_gathered(self, stmt: Stmt) -> bool:
         """Whether cp.async moves a load as it is."""
@@ -128,26 +188,64 @@ class _Part:
 
 def _part_of(tensor: Var, places: list[Expr], loop: Parallel) -> _Part | None:
     """What a loop reads of a tensor: on each axis a start, and from there on what its variables add."""
+    spans = [_span(place, loop.vars, loop.extents) for place in places]
+    known = [span for span in spans if span is not None and span.size <= LARGEST_BOX]
+    if len(known) < len(spans):
+        return None
+    total, size = (prod(int_value(extent) or 0 for extent in loop.extents), prod(span.size for span in known))
+    box = Region(tensor, tuple(span.start for span in known), tuple(span.size for span in known))
+    return _Part(box, tuple(span.added for span in known if span.size > 1)) if 1 < size <= total else None
+
+
+class _Span(NamedTuple):
+    """The indices of an axis that a loop goes to: ``size`` of them from a start on, and what its variables
+    add to that."""
+
+    start: Expr
+    added: Expr
+    size: int
+
+
+def _span(place: Expr, variables: Sequence[Var], extents: Sequence[int | Expr]) -> _Span | None:
+    """None where something else is added, or less than nothing."""
     analyzer = sym.Analyzer()
-    zeros = {var: tirx.const(0, dtype_of(var)) for var in loop.vars}
-    for var, extent in zip(loop.vars, loop.extents, strict=True):
+    zeros = {var: tirx.const(0, dtype_of(var)) for var in variables}
+    for var, extent in zip(variables, extents, strict=True):
         analyzer.bind(var, tvm_ir.Range(zeros[var], tirx.const(int_value(extent) or 1, dtype_of(var))))
-    start: list[Expr] = []
-    added: list[Expr] = []
-    sizes: list[int] = []
-    for place in places:
-        first = analyzer.simplify(substitute(place, zeros))
-        rest = analyzer.simplify(place - first)
-        bound = analyzer.const_int_bound(rest)
-        if set(undefined_vars(rest)) - set(loop.vars) or bound.min_value or bound.max_value >= LARGEST_BOX:
-            return None
-        start.append(first)
-        sizes.append(bound.max_value + 1)
-        added += [rest] if bound.max_value else []
-    total = prod(int_value(extent) or 0 for extent in loop.extents)
-    return (
-        _Part(Region(tensor, tuple(start), tuple(sizes)), tuple(added)) if 1 < prod(sizes) <= total else None
-    )
+    start = analyzer.simplify(substitute(place, zeros))
+    added = analyzer.simplify(place - start)
+    bound = analyzer.const_int_bound(added)
+    if set(undefined_vars(added)) - set(variables) or bound.min_value or bound.max_value >= _ENDLESS:
+        return None
+    return _Span(start, added, bound.max_value + 1)
+
+
+class _Rows(NamedTuple):
+    """Rows of a tensor in a raw ``tile``, the loop that brings them, and where iterations find their
+    element."""
+
+    tile: Var
+    copy: Parallel
+    element: TensorLoad
+
+
+def _gathered_rows(load: TensorLoad, places: tuple[Expr, ...], loop: Parallel) -> _Rows | None:
+    """The rows that the first variable of a loop of two looks up, from a start on as far as the second one
+    goes along them."""
+    looked_up = any(next(loads(place), None) is not None for place in places[:-1])
+    if len(loop.vars) != 2 or not looked_up:
+        return None
+    row, column = loop.vars
+    along = _span(places[-1], (column,), loop.extents[1:])
+    if along is None or along.size == 1 or any(uses(place, (column,)) for place in places[:-1]):
+        return None
+    tensor, shape = load.source, (loop.extents[0], along.size)
+    tile = tirx.decl_buffer(shape, str(tensor.dtype), name=f"{tensor.name}_raw", scope="shared.dyn")
+    own, other = (tirx.Var(str(var.name), dtype_of(var)) for var in loop.vars)
+    rows = [substitute(place, {row: own}) for place in places[:-1]]
+    store = Store(tile, (own, other), tirx.BufferLoad(tensor, [*rows, along.start + other]), loc=loop.loc)
+    copy = Parallel((own, other), shape, (store,), loc=loop.loc)
+    return _Rows(tile, copy, tirx.BufferLoad(tile, [row, along.added]))
 
 
 def _is_shared_copy(stmt: Stmt) -> bool:

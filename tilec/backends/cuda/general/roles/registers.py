@@ -106,7 +106,7 @@ def _live(block: Block, group: Group) -> int:
         first, last = _life(block, buffer, group)
         for place in range(first, last + 1):
             alive[place].add(buffer)
-    return max(sum(_words(buffer, group.count) for buffer in each) for each in alive)
+    return max(sum(words_of(buffer, group.count) for buffer in each) for each in alive)
 
 
 def _given(group: Group) -> int:
@@ -165,14 +165,14 @@ def blocks_by_registers(block: Block, threads: int) -> int:
 
 def _held(block: Block, threads: int) -> int:
     """Registers of a thread for all fragments that a block names."""
-    return sum(_words(buffer, threads) for buffer in _fragments(block))
+    return sum(words_of(buffer, threads) for buffer in _fragments(block))
 
 
 def _fragments(block: Block) -> set[Var]:
     return {buffer for buffer in used_in(block) if buffer.scope() == "local.fragment"}
 
 
-def _words(buffer: Var, threads: int) -> int:
+def words_of(buffer: Var, threads: int) -> int:
     """Registers of a thread for a fragment; rows have a value for each of two rows in each lane."""
     shape = static_extents(buffer)
     return 2 if len(shape) == 1 else prod(shape) * element_bytes(str(buffer.dtype)) // 4 // threads

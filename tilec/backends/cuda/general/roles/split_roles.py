@@ -98,7 +98,7 @@ def split(kernel: Kernel, launch: Launch, target: Target, halves: bool = False) 
     if not any(isinstance(stmt, (Gemm, ScaledGemm)) for stmt in walk(launch.body)) or has_groups(launch):
         return launch
     written = replace(launch, body=apart(launch.body))
-    raw = with_raw_tiles(kernel, with_made_tiles(written))
+    raw = with_raw_tiles(kernel, with_made_tiles(written), target)
     try:
         roles = None if raw is written else _roles(kernel, raw, target, halves)
     except Unfit:
@@ -115,7 +115,8 @@ def runs_ahead(kernel: Kernel, launch: Launch, target: Target) -> bool:
     """Whether a launch would get roles here, with stages for all loads of loops to run ahead in."""
     written = replace(launch, body=apart(launch.body))
     try:
-        return _roles(kernel, with_raw_tiles(kernel, with_made_tiles(written)), target).opened.run_ahead()
+        raw = with_raw_tiles(kernel, with_made_tiles(written), target)
+        return _roles(kernel, raw, target).opened.run_ahead()
     except Unfit:
         return False
 

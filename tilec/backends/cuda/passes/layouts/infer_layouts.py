@@ -49,6 +49,7 @@ from tilec.backends.cuda.analysis.layouts.loops import (
     with_rows,
 )
 from tilec.backends.cuda.analysis.layouts.sectors import moves_along, run_of_warp, turns
+from tilec.backends.cuda.analysis.layouts.summed_fragments import summed_fragments, summed_layout
 from tilec.backends.cuda.analysis.layouts.tiles import result_layout, slices_of, static_extents, swizzled
 from tilec.backends.cuda.analysis.pipelines.asked_hints import layout_loss, said
 from tilec.backends.cuda.analysis.products.registers import check_registers
@@ -114,6 +115,7 @@ class _Inference:
         self.work: list[Parallel | Reduce] = []
         self.windows: dict[Stmt, set[int]] = {}
         self.addressed = addressed_in(launch.body)
+        self.summed = summed_fragments(launch.body, self.fragments)
 
     def run(self) -> Launch:
         """The launch with layouts."""
@@ -307,7 +309,8 @@ class _Inference:
             if isinstance(stmt, Parallel):
                 self._derive(stmt, partly=True)
                 if stmt not in self.loops:
-                    self._assign(stmt, self._coalesced(stmt))
+                    plain = self._coalesced(stmt)
+                    self._assign(stmt, self._summed(stmt, plain) or plain)
                 return True
             if isinstance(stmt, Reduce) and self._is_open(stmt.src.buffer):
                 self.layouts[stmt.src.buffer] = coalesced(static_extents(stmt.src.buffer), self.warps, 1)
@@ -318,6 +321,21 @@ class _Inference:
         """How much a statement has to say."""
         first = isinstance(stmt, Parallel) and (any(self._open_rows(stmt)) or self._windows(stmt))
         return bool(first), _work(stmt), self.widths.get(stmt, 1)
+
+    def _summed(self, loop: Parallel, plain: Layout) -> Layout | None:
+        """The layout of a loop over fragments that reductions sum in trips that move nothing of them, where
+        it is better than a ``plain`` one."""
+        axes = {self.summed[item.buffer] for item in accesses(loop.body) if item.buffer in self.summed}
+        if len(axes) != 1 or len(extents := loop_extents(loop)) != 2:
+            return None
+        axis = axes.pop()
+        lines = (
+            stmt
+            for stmt in self.work
+            if isinstance(stmt, Parallel) and loop_extents(stmt) == (extents[axis],)
+        )
+        vector = max((self.alike.get(line, self.widths[line]) for line in lines), default=1)
+        return summed_layout(extents, axis, self.warps, vector, plain)
 
     def _coalesced(self, loop: Parallel) -> Layout:
         """The layout of a loop that no fragment decides. What fragments whose rows its iterations have leave

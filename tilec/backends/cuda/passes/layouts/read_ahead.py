@@ -28,6 +28,7 @@ from tilec.ir.exprs import (
     dtype_of,
     each_once,
     inlined,
+    int32,
     int_value,
     loads,
     same,
@@ -71,8 +72,9 @@ _PLAIN = (ThreadLoop, BlockReduce, BlockScan, Store, Bind, Alloc, If, Atomic)
 
 
 class ReadAhead(Pass):
-    """In: launches with layouts. Out: serial loops whose ThreadLoops read tensors that nothing writes, at
-    places that each trip knows as it begins, have read them a trip ahead, as far as registers go."""
+    """In: launches with layouts. Out: serial loops whose ThreadLoops and names read tensors that nothing
+    writes, at places that each trip knows as it begins, have read them a trip ahead, as far as registers
+    go."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its reads ahead."""
@@ -89,10 +91,11 @@ class ReadAhead(Pass):
 
 @dataclass(frozen=True)
 class _Read:
-    """A read of ``loop``, the variables of the loop that its place follows, and that place with no names of
-    the trip; ``next`` is the fragment of the next trip, ``now`` that of this one."""
+    """A read of ``user``, the variables of the loop that its place follows, and that place with no names of
+    the trip; ``next`` is the fragment of the next trip, ``now`` that of this one. Where the place follows
+    none, all threads have the element."""
 
-    loop: ThreadLoop
+    user: ThreadLoop | Bind
     load: TensorLoad
     axes: tuple[int, ...]
     place: tuple[Expr, ...]
@@ -108,16 +111,22 @@ class _Read:
     @property
     def width(self) -> int:
         """How many neighbours lie in one thread, one after the other."""
-        return self.loop.vector if self.axes[-1] == len(self.loop.vars) - 1 else 1
+        along_last = self.axes and self.axes[-1] == len(_variables(self.user)) - 1
+        return self.user.vector if along_last and isinstance(self.user, ThreadLoop) else 1
 
     @property
     def here(self) -> TensorLoad:
         """What the loop reads in its place."""
-        return tirx.BufferLoad(self.now.buffer, [self.loop.vars[axis] for axis in self.axes])
+        return tirx.BufferLoad(self.now.buffer, self._element)
 
     def at(self, turn: Var) -> TensorLoad:
         """What it reads in its place in a trip of a group."""
-        return tirx.BufferLoad(self.next.buffer, [turn, *(self.loop.vars[axis] for axis in self.axes)])
+        return tirx.BufferLoad(self.next.buffer, [turn, *self._element])
+
+    @property
+    def _element(self) -> list[Expr]:
+        variables = _variables(self.user)
+        return [variables[axis] for axis in self.axes] or [int32(0)]
 
 
 @dataclass(frozen=True)
@@ -169,30 +178,41 @@ class _Reader:
         """What the trips of a loop may read ahead."""
         inner = {var for stmt in walk(loop.body) for var in defined(stmt)}
         for stmt in loop.body:
-            if type(stmt) is not ThreadLoop:
+            if type(stmt) is not ThreadLoop and not isinstance(stmt, Bind):
                 continue
-            names = values_of((*loop.body, *walk(stmt.body)))
+            names = values_of((*loop.body, *walk((stmt,))))
             for load in each_once(each for expr in _values((stmt,)) for each in loads(expr)):
                 found = self._read(load, stmt, tuple(inlined(index, names) for index in load.indices))
                 own = set() if found is None else set(variables_of(found.place))
-                if found is not None and loop.var in own and not own & (inner - {*stmt.vars}):
+                if found is not None and loop.var in own and not own & (inner - {*_variables(stmt)}):
                     yield found
 
-    def _read(self, load: TensorLoad, loop: ThreadLoop, place: tuple[Expr, ...]) -> _Read | None:
+    def _read(self, load: TensorLoad, user: ThreadLoop | Bind, place: tuple[Expr, ...]) -> _Read | None:
         buffer, dtype = load.source, str(load.source.dtype)
         if buffer.scope() != "global" or buffer in self.changed or element_bytes(dtype) not in _SIZES:
             return None
         used = set(variables_of(place))
-        axes = tuple(axis for axis, var in enumerate(loop.vars) if var in used)
-        if not axes or any(next(loads(index), None) is not None for index in place):
+        axes = tuple(axis for axis, var in enumerate(_variables(user)) if var in used)
+        if any(next(loads(index), None) is not None for index in place):
             return None
-        shape, layout = tuple(loop.extents[axis] for axis in axes), select(loop.layout, axes)
+        shape, layout = _shape(user, axes)
         tiles = [
             tirx.decl_buffer(shape, dtype, name=f"{buffer.name}_{when}", scope="local.fragment")
             for when in ("next", "now")
         ]
-        following, now = (Alloc(tile, layout=layout, loc=loop.loc) for tile in tiles)
-        return _Read(loop, load, axes, place, following, now)
+        following, now = (Alloc(tile, layout=layout, loc=user.loc) for tile in tiles)
+        return _Read(user, load, axes, place, following, now)
+
+
+def _variables(user: ThreadLoop | Bind) -> tuple[Var, ...]:
+    return user.vars if isinstance(user, ThreadLoop) else ()
+
+
+def _shape(user: ThreadLoop | Bind, axes: tuple[int, ...]) -> tuple[tuple[int, ...], Layout]:
+    """The extents and the layout of a fragment for what follows some variables of a loop."""
+    if isinstance(user, ThreadLoop) and axes:
+        return tuple(user.extents[axis] for axis in axes), select(user.layout, axes)
+    return (1,), Layout(((),))
 
 
 def _named_end(loop: For) -> tuple[list[Bind], For]:
@@ -274,7 +294,7 @@ def _values(block: Block) -> Iterator[Expr]:
 
 def _ahead(stmt: Stmt, loop: For, found: list[_Read]) -> list[Stmt]:
     """A statement of a trip that takes what was read for it, reads for the next one, and goes on."""
-    own = [each for each in found if each.loop is stmt]
+    own = [each for each in found if each.user is stmt]
     if not own:
         return [stmt]
     taken = [
@@ -296,12 +316,12 @@ def _in_trip(reads: Sequence[_Read], loop: For, trip: Expr) -> If:
 
 def _fetch(each: _Read, var: Var, trip: Expr, turn: Var | None = None) -> AheadLoop:
     """Reads what one loop wants of a tensor in a trip, which has its ``turn`` in a group."""
-    old = tuple(each.loop.vars[axis] for axis in each.axes)
-    fresh = tuple(tirx.Var(str(own.name), dtype_of(own)) for own in old)
-    moved = {**dict(zip(old, fresh, strict=True)), var: trip}
+    variables = _variables(each.user)
+    old = [variables[axis] for axis in each.axes]
+    fresh = tuple(tirx.Var(str(own.name), dtype_of(own)) for own in old) or (tirx.Var("one", "int32"),)
+    moved = {**dict(zip(old, fresh, strict=False)), var: trip}
     value = tirx.BufferLoad(each.load.source, [substitute(index, moved) for index in each.place])
     place = fresh if turn is None else (turn, *fresh)
-    store = Store(each.next.buffer, place, value, loc=each.loop.loc)
-    layout, extents = each.now.layout, tuple(each.loop.extents[axis] for axis in each.axes)
-    assert layout is not None
-    return AheadLoop(fresh, extents, layout, (store,), each.width, loc=each.loop.loc)
+    store = Store(each.next.buffer, place, value, loc=each.user.loc)
+    extents, layout = _shape(each.user, each.axes)
+    return AheadLoop(fresh, extents, layout, (store,), each.width, loc=each.user.loc)
