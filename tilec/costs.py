@@ -1,17 +1,19 @@
 """How long a schedule is expected to take, as a text over dims: ``"3 + waves(ceil(M / 64)) * 1.5"``.
 
-In microseconds, computed in double precision. A library evaluates the same operations in the same order
+In microseconds, computed in single precision, of which a vector has twice as many numbers as of double: what
+is estimated has three digits. A library evaluates the same operations in the same order
 (`tilec.package.cost_table`), so that what is chosen here is what is chosen there.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
 import operator
 import struct
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 
 from tilec.capacity import CAPACITY
@@ -32,13 +34,32 @@ from tilec.sizes import (
 )
 
 #: What ``rounds`` multiplies by. It is a little less than 1 / units, so that rounding never makes a whole
-#: number of rounds more than that; exact below 2**40 blocks.
+#: number of rounds more than that; what is rounded up is exact below 2**21 blocks.
 SHARE = "_share"
-_BELOW_ONE = 1 - 2.0**-40
-#: What is added before a number is rounded to the nearest one, so that it is rounded up, but for a millionth:
-#: of all ways the one that takes a library the fewest instructions.
-_UP = 0.5 - 2.0**-20
+#: What makes up for what rounding adds at most where few operations lead to a number that is rounded up.
+_BELOW_ONE = 1 - 2.0**-22
 _NUMBERS = CAPACITY.max_choices - 1
+#: Of single precision: the largest number, and the least one with an inverse.
+_LARGEST, _LEAST_DIVISOR = (2 - 2.0**-23) * 2.0**127, 2.0**-126
+
+
+def _single(value: float) -> float:
+    """The nearest number of single precision; what is too large becomes an infinity."""
+    return ctypes.c_float(value).value
+
+
+def _rounded(operation: Operation) -> Operation:
+    """An operation of single precision: of `+ - * /` rounding twice gives what rounding once does."""
+
+    def run(*values: float) -> float:
+        return _single(operation.run(*values))
+
+    return replace(operation, run=run)
+
+
+def _raised(value: float) -> float:
+    return float(math.ceil(value)) if math.isfinite(value) else value
+
 
 _GRAMMAR = Grammar(
     article="a",
@@ -49,11 +70,12 @@ _GRAMMAR = Grammar(
     longest=1000,
     constants=(int, float),
     operations={
-        **{symbol: ARITHMETIC[symbol] for symbol in ("+", "-", "*", NEGATE)},
-        "/": Operation(operator.truediv),
+        **{symbol: _rounded(ARITHMETIC[symbol]) for symbol in ("+", "-", "*")},
+        NEGATE: ARITHMETIC[NEGATE],
+        "/": _rounded(Operation(operator.truediv)),
         "min": Operation(min),
         "max": Operation(max),
-        "ceil": Operation(lambda value: float(round(value + _UP)), 1, 1),
+        "ceil": Operation(_raised, 1, 1),
         "rounds": Operation(float, 1, 1),
         "waves": Operation(float, 1, 1),
     },
@@ -72,7 +94,7 @@ def _read_by(text: str) -> tuple[str, ...]:
     """The names that a cost reads. Raises SizeError where a text is none."""
     for node in walk(parse(_GRAMMAR, text)):
         if isinstance(node, Literal) and not _is_finite(node.value):
-            raise SizeError(f'"{text}" has a number that is no double of finite size')
+            raise SizeError(f'"{text}" has a number that is too large for single precision')
         if isinstance(node, Apply) and node.op == "/" and not _is_divisor(node.parts[1]):
             raise SizeError(
                 f'"{text}" divides by something else than a number other than 0, or max(number, ...) of one '
@@ -83,22 +105,22 @@ def _read_by(text: str) -> tuple[str, ...]:
 
 def _is_finite(value: float) -> bool:
     """Of integers, too, which may have more digits than a double's range."""
-    return abs(value) <= sys.float_info.max
+    return abs(value) <= _LARGEST
 
 
 def _is_divisor(node: Node) -> bool:
     """Whether a part is never 0, whatever the dims."""
     if isinstance(node, Literal):
-        return bool(node.value)
+        return bool(abs(node.value) >= _LEAST_DIVISOR)
     parts = node.parts if isinstance(node, Apply) and node.op == "max" else ()
-    return any(isinstance(part, Literal) and part.value > 0 for part in parts)
+    return any(isinstance(part, Literal) and part.value >= _LEAST_DIVISOR for part in parts)
 
 
 @lru_cache(maxsize=1024)
 def cost_tree(text: str, pins: tuple[tuple[str, int], ...] = ()) -> Node:
     """A cost as arithmetic, min, max and ceil of dims and `SHARE`, with quotients by what varies alone, and
     what follows from dims of known values as numbers. Raises SizeError where it is none."""
-    return _decided(_plain(parse(_GRAMMAR, text)), {name: float(value) for name, value in pins})
+    return _decided(_plain(parse(_GRAMMAR, text)), {name: _single(value) for name, value in pins})
 
 
 def _decided(node: Node, pins: Mapping[str, float]) -> Node:
@@ -117,13 +139,17 @@ def _decided(node: Node, pins: Mapping[str, float]) -> Node:
 
 
 def _plain(node: Node) -> Node:
-    if not isinstance(node, Apply):
+    if isinstance(node, Literal):
+        return Literal(_single(node.value))
+    if isinstance(node, Name):
         return node
     parts = tuple(map(_plain, node.parts))
     if node.op == "/" and isinstance(node.parts[1], Literal):
         return Apply("*", (parts[0], Literal(_inverse(node.parts[1]))))
     if node.op == "*":
         return _product(*parts)
+    if node.op == "ceil" and not _is_exact(node.parts[0]):
+        return Apply("ceil", (_product(parts[0], Literal(_BELOW_ONE)),))
     if node.op not in ("rounds", "waves"):
         return Apply(node.op, parts)
     rounds = Apply("*", (*parts, Name(SHARE)))
@@ -134,23 +160,47 @@ def _product(left: Node, right: Node) -> Node:
     """Numbers that follow each other are multiplied here, but to an infinity."""
     if isinstance(right, Literal) and isinstance(left, Apply) and left.op == "*":
         first, last = left.parts
-        if isinstance(last, Literal) and math.isfinite(last.value * right.value):
-            return Apply("*", (first, Literal(last.value * right.value)))
+        if isinstance(last, Literal) and math.isfinite(_single(last.value * right.value)):
+            return Apply("*", (first, Literal(_single(last.value * right.value))))
     return Apply("*", (left, right))
 
 
 def _inverse(divisor: Literal) -> float:
     """What a quotient multiplies by, as the divisions of many costs would take longer than all else: of a
     number that is no power of two a little less than its inverse, so that rounding up gives what it would."""
-    value = float(divisor.value)
-    is_power = math.frexp(value)[0] in (0.5, -0.5)
-    return (1.0 if is_power else _BELOW_ONE) / value
+    return _single((1.0 if _is_power(divisor) else _BELOW_ONE) / _single(divisor.value))
+
+
+def _is_power(number: Literal) -> bool:
+    """Of two, or its negative."""
+    return math.frexp(_single(number.value))[0] in (0.5, -0.5)
+
+
+def _is_exact(node: Node) -> bool:
+    """Whether a part may be rounded up as it is: a whole number, a quotient of two, which a division rounds
+    to another whole number nowhere below 2**24, or one that is less by an `_inverse`. Beyond, one more or
+    less changes a cost by less than what it is known to."""
+    if not isinstance(node, Apply) or node.op != "/":
+        return _is_whole(node)
+    number, divisor = node.parts
+    if isinstance(divisor, Literal):
+        return not _is_power(divisor) or _is_whole(number)
+    return _is_whole(number) and _is_whole(divisor)
+
+
+def _is_whole(node: Node) -> bool:
+    """Whether a part is a whole number, whatever the dims."""
+    if isinstance(node, Literal):
+        return float(node.value).is_integer()
+    if isinstance(node, Name) or node.op in ("ceil", "waves"):
+        return True
+    return node.op in ("+", "-", "*", NEGATE, "min", "max") and all(map(_is_whole, node.parts))
 
 
 def cost(text: str, dims: Mapping[str, int], units: int) -> float:
     """Microseconds on a device of so many multiprocessors, on a CPU by so many workers."""
-    names = {name: float(value) for name, value in dims.items()}
-    return float(value_of(_GRAMMAR, cost_tree(text), {**names, SHARE: _BELOW_ONE / units}))
+    names = {name: _single(value) for name, value in dims.items()}
+    return float(value_of(_GRAMMAR, cost_tree(text), {**names, SHARE: _single(_BELOW_ONE / units)}))
 
 
 def kept_cost(text: str, dims: Mapping[str, int], units: int) -> float:
@@ -165,6 +215,6 @@ def cheapest(texts: Sequence[str], dims: Mapping[str, int], units: int) -> int:
 
 def _marked(value: float, number: int) -> float:
     """A cost with its number in the last bits, where a library has it; a zero without a sign."""
-    (bits,) = struct.unpack("<q", struct.pack("<d", value + 0.0))
-    (marked,) = struct.unpack("<d", struct.pack("<q", bits & ~_NUMBERS | number))
+    (bits,) = struct.unpack("<i", struct.pack("<f", value + 0.0))
+    (marked,) = struct.unpack("<f", struct.pack("<i", bits & ~_NUMBERS | number))
     return float(marked)

@@ -15,7 +15,7 @@
 static int64_t units_of(const tilec_exec* exec) { return int_max(1, family_of(exec->device)->units(exec)); }
 
 /* A little less than one over the number of units: tilec/costs.py. */
-static double share_of(int64_t units) { return (1 - 0x1p-40) / (double)units; }
+static float share_of(int64_t units) { return (1 - 0x1p-22f) / (float)units; }
 
 enum { COSTS_OUT = 8 * MAX_CHOICES };
 _Static_assert(MAX_CHOICES == COST_NUMBERS + 1, "costs have room for the number of a variant");
@@ -38,26 +38,26 @@ static COLD uint32_t find_level(void) {
   return level;
 }
 
-static double least_of(const costs_fn* costs, const int64_t* dims, int64_t units, double* out) {
+static float least_of(const costs_fn* costs, const int64_t* dims, int64_t units, float* out) {
   uint32_t level = atomic_load_explicit(&known_level, memory_order_relaxed);
   if (UNLIKELY(level == 0)) level = find_level();
   return costs[level - 1](dims, share_of(units), out);
 }
 
-static uint32_t number_in(double cost) { return (uint32_t)cost_bits(cost) & COST_NUMBERS; }
+static uint32_t number_in(float cost) { return (uint32_t)cost_bits(cost) & COST_NUMBERS; }
 
 /* The one behind a rival in a list; NULL behind the last. */
 static const candidate* next_rival(const candidate* rival) { return rival->last ? NULL : rival + 1; }
 
 /* The cheapest of other schedules of a list that admit a call; `chosen` where none costs less than that. */
 static APART const variant_record* rival_below(const kernel_record* kernel, const candidate* rival,
-                                               const dispatch_query* query, int64_t units, double least,
+                                               const dispatch_query* query, int64_t units, float least,
                                                const variant_record* chosen) {
-  double costs[COSTS_OUT];
+  float costs[COSTS_OUT];
   for (; rival; rival = next_rival(rival)) {
     if (!candidate_admits(kernel, rival, query)) continue;
     const variant_record* head = &kernel->variants[rival->variant];
-    double cost = least_of(head->costs, query->dims, units, costs);
+    float cost = least_of(head->costs, query->dims, units, costs);
     if (cost_marked(cost, 0) >= cost_marked(least, 0)) continue;
     least = cost;
     chosen = head + number_in(cost);
@@ -67,7 +67,7 @@ static APART const variant_record* rival_below(const kernel_record* kernel, cons
 
 static const variant_record* choose(const kernel_record* kernel, const variant_record* first,
                                     const dispatch_query* query, int64_t units) {
-  double costs[COSTS_OUT], least = least_of(first->costs, query->dims, units, costs);
+  float costs[COSTS_OUT], least = least_of(first->costs, query->dims, units, costs);
   const variant_record* chosen = first + number_in(least);
   if (LIKELY(!first->rivals)) return chosen;
   return rival_below(kernel, first->rivals, query, units, least, chosen);
@@ -121,8 +121,8 @@ LOCAL bool is_compared(const kernel_record* kernel, const variant_record* first,
 }
 
 LOCAL double cost_of(const variant_record* variant, const dispatch_query* query) {
-  double costs[COSTS_OUT];
-  const double* each = costs;
+  float costs[COSTS_OUT];
+  const float* each = costs;
   least_of(variant->costs, query->dims, units_of(query->exec), costs);
   while (number_in(*each) != variant->choice) each++;
   return cost_marked(*each, 0);

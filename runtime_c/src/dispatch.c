@@ -56,21 +56,23 @@ LOCAL bool candidate_admits(const kernel_record* kernel, const candidate* one, c
   return !first_failing(kernel, kernel->guards, one->first_guard, one->num_guards, query);
 }
 
-/* The first variant whose pinned dims equal the query's; NULL if there is none. Nothing branches on random
- * values but the comparison of all keys at once. */
-static const candidate* find_bucket(const pin_set* set, const int64_t* dims) {
+/* The first variant whose pinned dims equal the query's; NULL if there is none. `words` are those of all
+ * dims. Nothing branches on random values but the comparison of one hash. */
+static const candidate* find_bucket(const pin_set* set, const int64_t* dims, const uint64_t* words) {
   uint64_t hash = 0, differs = 0;
   if (set->num_pins == 0) return set->candidates;
-  for (uint32_t i = 0; i < set->num_pins; i++) hash = hash_mix(hash, (uint64_t)dims[set->pins[i]]);
+  for (uint32_t i = 0; i < set->num_pins; i++) hash += words[set->pins[i]];
   uint16_t displacement = set->displacements[hash_top_bits(hash, set->displacement_bits)];
   uint32_t first = set->slots[hash_top_bits(hash_mix(hash, displacement), set->slot_bits)];
+  if (set->hashes[first] != hash) return NULL;
   const int64_t* keys = set->keys + first * set->num_pins;
   for (uint32_t i = 0; i < set->num_pins; i++) differs |= (uint64_t)(keys[i] ^ dims[set->pins[i]]);
   return differs ? NULL : set->candidates + first;
 }
 
-static uint32_t first_in_set(const kernel_record* kernel, const pin_set* set, const dispatch_query* query) {
-  const candidate* one = find_bucket(set, query->dims);
+static uint32_t first_in_set(const kernel_record* kernel, const pin_set* set, const dispatch_query* query,
+                             const uint64_t* words) {
+  const candidate* one = find_bucket(set, query->dims, words);
   if (!one) return UINT32_MAX;
   for (;; one++) {
     if (candidate_admits(kernel, one, query)) return one->variant;
@@ -82,9 +84,11 @@ static uint32_t first_in_set(const kernel_record* kernel, const pin_set* set, co
 static const variant_record* first_in_arch(const kernel_record* kernel, const arch_table* table,
                                            const dispatch_query* query) {
   uint32_t best = UINT32_MAX;
+  uint64_t words[MAX_DIMS];
+  if (table->num_sets > 0 && table->sets->num_pins > 0) hash_each(query->dims, kernel->info.num_dims, words);
   for (uint32_t i = 0; i < table->num_sets; i++) {
     if (best != UINT32_MAX && table->sets[i].num_pins < table->sets[i - 1].num_pins) break;
-    uint32_t index = first_in_set(kernel, &table->sets[i], query);
+    uint32_t index = first_in_set(kernel, &table->sets[i], query, words);
     if (index < best) best = index;
   }
   return best == UINT32_MAX ? NULL : &kernel->variants[best];

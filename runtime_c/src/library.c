@@ -56,7 +56,7 @@ static tilec_status check_query(const tilec_kernel* kernel, dispatch_query* quer
   tilec_status status = own_kernel(kernel, own);
   if (status != TILEC_OK) return status;
   DLDevice device = query->exec->device;
-  status = own_device(device);
+  status = check_exec(&query->exec);
   if (status != TILEC_OK) return status;
   if (!query->dims && kernel->num_dims) return fail(TILEC_ERR_ARGUMENT, "%s: dims is NULL", kernel->name);
   status = check_dims(*own, query->dims);

@@ -36,7 +36,7 @@ typedef bool (*texts_fn)(const tilec_value* params, const int64_t* dims, int64_t
 /* Microseconds that several variants are expected to take, each with the number of its variant in the last
  * bits (costs.h), in any order and some more than once: at most COSTS_OUT. The least of them is returned.
  * `share`: what one multiprocessor, or worker, is of the device. */
-typedef double (*costs_fn)(const int64_t* dims, double share, double* out);
+typedef float (*costs_fn)(const int64_t* dims, float share, float* out);
 
 /* A variant as dispatch tries it, without a look at its record. Its guards are all of the variant's; in a
  * bucket none where it demands no more than the pinned values that led to it. */
@@ -73,6 +73,7 @@ typedef struct pin_set {
   const uint8_t* pins;           /* dim indices */
   const uint16_t* displacements; /* 1 << displacement_bits entries */
   const uint16_t* slots;         /* 1 << slot_bits buckets: their first candidates */
+  const uint64_t* hashes;        /* of the pinned values, per candidate, and one for empty slots */
   const int64_t* keys;           /* the pinned values, per candidate; those of an empty slot match no dims */
   const candidate* candidates;   /* bucket by bucket, in dispatch order */
   uint32_t num_pins;

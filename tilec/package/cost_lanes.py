@@ -15,7 +15,7 @@ from typing import TypeAlias, Union
 from tilec.sizes import Apply, Literal, Name, Node
 
 #: Costs that are computed at once.
-LANES = 8
+LANES = 16
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tilec.costs import SHARE, cost_tree
 from tilec.package.choices import choices_of, several
@@ -23,11 +23,31 @@ _FORMS = {
     NEGATE: "-({})",
     "min": "cost_min({}, {})",
     "max": "cost_max({}, {})",
-    "ceil": "COST_CEIL({})",
+    "ceil": "{ceil}({width}, {})",
 }
-_VECTOR_FORMS = {"min": "COST_MIN({width}, {}, {})", "max": "COST_MAX({width}, {}, {})"}
-#: Numbers in the vectors of the levels of costs.h.
-_WIDTHS = (2, 4, LANES)
+_VECTOR_FORMS = {
+    "min": "COST_MIN({width}, {}, {})",
+    "max": "COST_MAX({width}, {}, {})",
+}
+
+
+class _Level(NamedTuple):
+    """A level of costs.h: how many numbers its vectors have, its macro that rounds up, and the one that says
+    what its functions are compiled for, which not every processor has."""
+
+    name: str
+    width: int
+    ceil: str
+    macro: str = ""
+
+
+_LEVELS = (
+    _Level("narrow", 4, "COST_RAISED"),
+    _Level("wide", 8, "COST_CEIL", "COST_WIDE"),
+    _Level("widest", LANES, "COST_CEIL", "COST_WIDEST"),
+)
+#: How many other operations a division takes as long as.
+_DIVISION = 4
 #: The names of values that a statement reads.
 _VALUES = re.compile(r"\bv\d+\b")
 
@@ -98,33 +118,33 @@ def _source(dims: tuple[str, ...], costs: tuple[str, ...], pins: tuple[tuple[str
     """The functions for one list of costs, with "@" for its name: one for each length of vectors."""
     groups = together([cost_tree(text, pins) for text in costs])
     longest = max(map(_width, groups))
-    widths = [min(width, longest) for width in _WIDTHS]
-    texts = [_function(dims, groups, width) for width in dict.fromkeys(widths)]
-    return f"{''.join(texts)}COST_LEVELS(@, {', '.join(map(str, widths))})\n"
+    levels = [level._replace(width=min(level.width, longest)) for level in _LEVELS]
+    return "".join(_function(dims, groups, level) for level in levels) + "COST_LEVELS(@)\n"
 
 
-def _function(dims: tuple[str, ...], groups: Sequence[Alike], width: int) -> str:
+def _function(dims: tuple[str, ...], groups: Sequence[Alike], level: _Level) -> str:
     """A function that puts all costs out, each with its number in the last bits, and returns the least."""
-    writer = _Writer(dims, f"@_{width}")
+    writer, width = _Writer(dims, level), level.width
     marked = [writer.marked(part) for group in groups for part in group.parts(width)]
     end = f"return {_least(writer, marked)};"
     lines = "".join(f"  {line}\n" for line in (*writer.lines(), *_put_out(marked), end))
     head = (
-        f"INLINE double @_{width}(const int64_t* dims, double share, double* out, bool rounds) {{\n"
-        "  (void)dims;\n  (void)share;\n  (void)rounds;\n"
+        f"static float @_{level.name}(const int64_t* dims, float share, float* out) {{\n"
+        "  (void)dims;\n  (void)share;\n"
     )
-    return f"{writer.arrays()}{head}{lines}}}\n"
+    if not level.macro:
+        return f"{writer.arrays()}{head}{lines}}}\n"
+    return f"#ifdef {level.macro}\n{writer.arrays()}{level.macro} {head}{lines}}}\n#endif\n"
 
 
 class _Writer:
-    """Writes trees as statements, the same one once: of numbers, and of vectors where costs differ. ``name``
-    is what those of its arrays begin with."""
+    """Writes trees as statements of a level, the same one once: of numbers, and of vectors where costs
+    differ."""
 
-    def __init__(self, dims: Sequence[str], name: str) -> None:
-        self._name = name
-        self._names = {name: f"(double)dims[{at}]" for at, name in enumerate(dims)} | {SHARE: "share"}
+    def __init__(self, dims: Sequence[str], level: _Level) -> None:
+        self._name, self._ceil = f"@_{level.name}", level.ceil
+        self._names = {name: f"(float)dims[{at}]" for at, name in enumerate(dims)} | {SHARE: "share"}
         self._made: dict[tuple[int, str], str] = {}
-        self._depths: dict[str, int] = {}
         self._rows: dict[str, list[str]] = {}
         self._lines: dict[str, str] = {}
 
@@ -133,9 +153,14 @@ class _Writer:
         return "".join(array(kind, f"{self._name}_of_{kind}", rows) for kind, rows in self._rows.items())
 
     def lines(self) -> list[str]:
-        """Statements of all groups in turns, those that wait for the fewest others first: a processor looks
-        ahead over no more than one group."""
-        return [self._lines[name] for name in sorted(self._lines, key=self._depths.__getitem__)]
+        """Statements of all groups, those first that begin the longest chains: a processor looks ahead over
+        no more than one group."""
+        lengths = dict.fromkeys(self._lines, 0)
+        for name, line in reversed(self._lines.items()):
+            lengths[name] += _DIVISION if " / " in line else 1
+            for read in _VALUES.findall(line.partition(" = ")[2]):
+                lengths[read] = max(lengths[read], lengths[name])
+        return [self._lines[name] for name in sorted(self._lines, key=lengths.__getitem__, reverse=True)]
 
     def marked(self, group: Alike) -> _Marked:
         """The costs of a group, each with its number."""
@@ -157,20 +182,19 @@ class _Writer:
         """The name of a value."""
         if (width, text) not in self._made:
             name = self._made[width, text] = f"v{len(self._made)}"
-            self._lines[name] = f"const {'double' if width == 1 else f'cost_{width}'} {name} = {text};"
-            self._depths[name] = 1 + max((self._depths[read] for read in _VALUES.findall(text)), default=0)
+            self._lines[name] = f"const {'float' if width == 1 else f'cost_{width}'} {name} = {text};"
         return self._made[width, text]
 
     def _value(self, tree: Tree, width: int) -> str:
         if isinstance(tree, Name):
             return self.made(1, self._names[tree.name])
         if isinstance(tree, Column):
-            numbers = [repr(each) for each in _filled(tree.values, width)]
+            numbers = [f"{each!r}f" for each in _filled(tree.values, width)]
             return self._column(f"cost_{width}", numbers) if tree.varies else numbers[0]
         wide = width if tree.varies else 1
         written = self._vector if wide > 1 and tree.op in _VECTOR_FORMS else self._value
         parts = [written(part, width) for part in tree.parts]
-        return self.made(wide, self._form(tree.op, wide).format(*parts, width=wide))
+        return self.made(wide, self._form(tree.op, wide).format(*parts, width=wide, ceil=self._ceil))
 
     def _vector(self, tree: Tree, width: int) -> str:
         """A value that is a vector even where all costs have the same."""
@@ -190,7 +214,8 @@ class _Writer:
 
 def _width(group: Alike) -> int:
     """Of vectors with room for a group."""
-    return next(width for width in (1, *_WIDTHS) if width >= len(group.numbers))
+    widths = (1, *(level.width for level in _LEVELS))
+    return next(width for width in widths if width >= len(group.numbers))
 
 
 def _filled(values: Sequence[float], width: int) -> tuple[float, ...]:

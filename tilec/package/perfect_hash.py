@@ -26,45 +26,47 @@ class PerfectHash:
     displacement_bits: int
     slot_bits: int
 
-    def find(self, key: Sequence[int]) -> int:
-        """The only index that ``key`` can have (the caller compares), or EMPTY_SLOT."""
-        value = _hash(key)
+    def find(self, value: int) -> int:
+        """The only index that a hash can have (the caller compares), or EMPTY_SLOT."""
         displacement = self.displacements[value >> (64 - self.displacement_bits)]
         return self.slots[_mix(value, displacement) >> (64 - self.slot_bits)]
 
 
-def build(keys: Sequence[Sequence[int]]) -> PerfectHash:
-    """The hash of distinct ``keys`` (int64 tuples of one length). Raises PackageError for too many keys, or
-    in the practically impossible case that no displacement is found in a table of any tried size."""
-    if len(keys) >= EMPTY_SLOT:
+def hash_of(pins: Sequence[int], values: Sequence[int]) -> int:
+    """The hash of the values of some dims, whose indices are ``pins``: a sum over these, so that a call
+    computes one word for each of its dims, whatever the sets of pins."""
+    factors = (pow(_GOLDEN, pin + 1, _MASK + 1) for pin in pins)
+    return sum(_folded(value * factor) for value, factor in zip(values, factors, strict=True)) & _MASK
+
+
+def build(hashes: Sequence[int]) -> PerfectHash:
+    """The table of distinct ``hashes``, of 64 bits. Raises PackageError for too many, or in the practically
+    impossible case that no displacement is found in a table of any tried size, or two are the same."""
+    if len(hashes) >= EMPTY_SLOT:
         raise PackageError(
-            f"{len(keys)} combinations of pinned dims are too many", why=f"at most {EMPTY_SLOT - 1}"
+            f"{len(hashes)} combinations of pinned dims are too many", why=f"at most {EMPTY_SLOT - 1}"
         )
-    least = max(1, (2 * len(keys) - 1).bit_length())
+    least = max(1, (2 * len(hashes) - 1).bit_length())
     for slot_bits in range(least, least + 4):
-        found = _place(keys, max(1, slot_bits - 2), slot_bits)
+        found = _place(hashes, max(1, slot_bits - 2), slot_bits)
         if found is not None:
             return found
     raise PackageError(
-        "no perfect hash was found for the pinned dims", why=f"{len(keys)} combinations were tried"
+        "no perfect hash was found for the pinned dims", why=f"{len(hashes)} combinations were tried"
     )
 
 
-def _mix(value: int, word: int) -> int:
-    value = ((value ^ (word & _MASK)) * _GOLDEN) & _MASK
+def _folded(value: int) -> int:
+    value &= _MASK
     return value ^ (value >> 32)
 
 
-def _hash(key: Sequence[int]) -> int:
-    value = 0
-    for word in key:
-        value = _mix(value, word)
-    return value
+def _mix(value: int, word: int) -> int:
+    return _folded((value ^ word) * _GOLDEN)
 
 
-def _place(keys: Sequence[Sequence[int]], displacement_bits: int, slot_bits: int) -> PerfectHash | None:
+def _place(hashes: Sequence[int], displacement_bits: int, slot_bits: int) -> PerfectHash | None:
     groups: list[list[int]] = [[] for _ in range(1 << displacement_bits)]
-    hashes = [_hash(key) for key in keys]
     for index, value in enumerate(hashes):
         groups[value >> (64 - displacement_bits)].append(index)
     slots = [EMPTY_SLOT] * (1 << slot_bits)

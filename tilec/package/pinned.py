@@ -15,7 +15,7 @@ from tilec.package.model import KernelRecord, VariantRecord
 
 MAX_SETS = 8
 #: The arrays of a set that has pins.
-_HASHED = ("pins", "displacements", "slots", "keys")
+_HASHED = ("pins", "displacements", "slots", "hashes", "keys")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def pin_sets(kernel: KernelRecord, target: str) -> tuple[PinSet, ...]:
 
 
 def _pin_set(pins: tuple[int, ...], buckets: dict[tuple[int, ...], list[int]]) -> PinSet:
-    table = perfect_hash.build(tuple(buckets)) if pins else None
+    table = perfect_hash.build([perfect_hash.hash_of(pins, key) for key in buckets]) if pins else None
     return PinSet(pins, {key: tuple(found) for key, found in buckets.items()}, table)
 
 
@@ -96,6 +96,7 @@ def _set_arrays(item: PinSet, name: str, guards: Sequence[tuple[int, int]]) -> s
             array("uint8_t", f"{name}_pins", _numbers(item.pins)),
             array("uint16_t", f"{name}_displacements", _numbers(displacements)),
             array("uint16_t", f"{name}_slots", _numbers(_slots(item))),
+            array("uint64_t", f"{name}_hashes", _hashes(item)),
             array("int64_t", f"{name}_keys", _keys(item)),
             array("candidate", f"{name}_candidates", _candidates(item, guards)),
         ]
@@ -108,6 +109,14 @@ def _slots(item: PinSet) -> list[int]:
     starts = [0, *accumulate(len(bucket) for bucket in item.buckets.values())]
     slots = item.table.slots if item.table else ()
     return [starts[-1] if slot == perfect_hash.EMPTY_SLOT else starts[slot] for slot in slots]
+
+
+def _hashes(item: PinSet) -> list[str]:
+    """The hash of the pinned values of every candidate, then one for empty slots."""
+    if not item.table:
+        return []
+    hashes = [(perfect_hash.hash_of(item.pins, key), bucket) for key, bucket in item.buckets.items()]
+    return [f"UINT64_C({value})" for value, bucket in hashes for _ in bucket] + ["0"]
 
 
 def _keys(item: PinSet) -> list[str]:

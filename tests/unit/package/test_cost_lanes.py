@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,14 +15,19 @@ from tilec.sizes import NEGATE, Name
 
 UNITS = 132
 RUN = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
+    "+": lambda a, b: single(a + b),
+    "-": lambda a, b: single(a - b),
+    "*": lambda a, b: single(a * b),
     "min": min,
     "max": max,
     NEGATE: lambda a: -a,
-    "ceil": lambda a: float(round(a + (0.5 - 2.0**-20))),
+    "ceil": math.ceil,
 }
+
+
+def single(value: float) -> float:
+    """The nearest number of single precision."""
+    return ctypes.c_float(value).value
 
 
 def value(tree: Tree, lane: int, dims: dict[str, int]) -> float:
@@ -27,7 +35,7 @@ def value(tree: Tree, lane: int, dims: dict[str, int]) -> float:
     if isinstance(tree, Column):
         return tree.values[lane]
     if isinstance(tree, Name):
-        return (1 - 2.0**-40) / UNITS if tree.name == SHARE else float(dims[tree.name])
+        return single((1 - 2.0**-22) / UNITS if tree.name == SHARE else dims[tree.name])
     return RUN[tree.op](*(value(part, lane, dims) for part in tree.parts))
 
 

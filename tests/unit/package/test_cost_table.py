@@ -36,7 +36,7 @@ PINNED = (4096, 11008, 1, 4097)
 FEW, MANY = 40, 200
 NUMBERS = CAPACITY.max_choices - 1
 _FUNCTION = ctypes.CFUNCTYPE(
-    ctypes.c_double, ctypes.POINTER(ctypes.c_int64), ctypes.c_double, ctypes.POINTER(ctypes.c_double)
+    ctypes.c_float, ctypes.POINTER(ctypes.c_int64), ctypes.c_float, ctypes.POINTER(ctypes.c_float)
 )
 
 
@@ -119,52 +119,58 @@ def test_shipped_costs_are_the_same_in_c(functions: ctypes.CDLL, count: int, lev
         function = find(level)
         for sizes, wanted, first in shapes:
             given = (ctypes.c_int64 * len(sizes))(*sizes.values())
-            found = np.zeros(8 * CAPACITY.max_choices)
-            room = found.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
-            least = function(given, (1 - 2.0**-40) / UNITS, room)
-            assert set(wanted) <= set(found.view(np.uint64).tolist())
+            found = np.zeros(8 * CAPACITY.max_choices, np.float32)
+            room = found.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+            least = function(given, (1 - 2.0**-22) / UNITS, room)
+            assert set(wanted) <= set(found.view(np.uint32).tolist())
             assert bits_of(least) & NUMBERS == first
 
 
 def bits_of(value: float) -> int:
-    return int.from_bytes(struct.pack("<d", value), "little")
+    return int.from_bytes(struct.pack("<f", value), "little")
 
 
 def test_costs_of_one_form_are_computed_at_once() -> None:
     texts = ("1 + M * 2", "3 + M * 4", "ceil(M / 3)")
     text = costs_source(kernel_of(("M",), texts), "k", [(0, 0)] * len(texts))
-    assert "{1.0, 3.0},\n  {2.0, 4.0}," in text
-    assert "const cost_2 v1 = v0 * k_costs_0_2_of_cost_2[1];" in text
-    assert "const cost_2 v2 = k_costs_0_2_of_cost_2[0] + v1;" in text
-    assert "= v0 * 0.33333333333303017;" in text
+    assert "{1.0f, 3.0f, 3.0f, 3.0f},\n  {2.0f, 4.0f, 4.0f, 4.0f}," in text
+    assert "const cost_4 v1 = v0 * k_costs_0_narrow_of_cost_4[1];" in text
+    assert "const cost_4 v2 = k_costs_0_narrow_of_cost_4[0] + v1;" in text
+    assert "= v0 * 0.33333325386047363f;" in text
 
 
 def test_a_function_has_no_longer_vectors_than_its_level() -> None:
-    texts = tuple(f"{number} + ceil(M / {16 + number})" for number in range(1, 6))
+    texts = tuple(f"{number} + ceil(M / {16 + number})" for number in range(1, 11))
     text = costs_source(kernel_of(("M",), texts), "k", [(0, 0)] * len(texts))
-    functions = dict(re.findall(r"double k_costs_0_(\d)\((.*?)\n}", text, re.DOTALL))
-    vectors = {width: set(re.findall(r"const cost_(\d) ", body)) for width, body in functions.items()}
-    assert vectors == {"2": {"2"}, "4": {"4"}, "8": {"8"}}
-    assert text.endswith("COST_LEVELS(k_costs_0, 2, 4, 8)\n")
+    functions = dict(re.findall(r"float k_costs_0_(\w+)\((.*?)\n}", text, re.DOTALL))
+    vectors = {width: set(re.findall(r"const cost_(\d+) ", body)) for width, body in functions.items()}
+    assert vectors == {"narrow": {"4"}, "wide": {"4", "8"}, "widest": {"16"}}
+    assert text.endswith("#endif\nCOST_LEVELS(k_costs_0)\n")
 
 
-def test_statements_that_wait_for_fewer_come_first() -> None:
+def test_statements_that_most_wait_for_come_first() -> None:
+    texts = ("1 - ceil(M / 3)", "3 / max(1, M)")
+    text = costs_source(kernel_of(("M",), texts), "k", [(0, 0)] * len(texts))
+    forms = re.findall(r"cost_max|\*|/|COST_RAISED", text[text.index("= (float)") : text.index("\n}\n")])
+    assert forms == ["cost_max", "/", "*", "COST_RAISED"]
+
+
+def test_statements_of_all_groups_come_in_turns() -> None:
     texts = tuple(f"{number} + ceil(M / {16 + number})" for number in range(1, 6))
     text = costs_source(kernel_of(("M",), texts), "k", [(0, 0)] * len(texts))
-    kinds = re.findall("COST_CEIL|(?:COST_MARKED|cost_marked)", text[: text.index("\n}\n")])
-    assert kinds[:3] == ["COST_CEIL"] * 3
-    assert "COST_CEIL" not in kinds[3:]
+    kinds = re.findall("COST_RAISED|(?:COST_MARKED|cost_marked)", text[: text.index("\n}\n")])
+    assert kinds == ["COST_RAISED"] * 2 + ["COST_MARKED", "cost_marked"], text
 
 
 def test_what_pinned_dims_decide_is_computed_at_build() -> None:
     texts = ("1 + ceil(N / 3) * M", "2 + ceil(N / 7) * M")
     text = costs_source(kernel_of(("M", "N"), texts, {"N": 21}), "k", [(0, 0)] * len(texts))
-    assert "{7.0, 3.0}," in text
+    assert "{7.0f, 3.0f, 3.0f, 3.0f}," in text
     assert "dims[1]" not in text
-    assert "COST_CEIL" not in text
+    assert not re.search("COST_CEIL|COST_RAISED", text)
 
 
 def test_a_pinned_part_without_a_value_stays() -> None:
-    texts = ("M + N * 1e200 * 1e200", "M + 2")
+    texts = ("M + N * 1e30 * 1e30", "M + 2")
     text = costs_source(kernel_of(("M", "N"), texts, {"N": 21}), "k", [(0, 0)] * len(texts))
     assert "inf" not in text

@@ -159,6 +159,10 @@ static const uint16_t k0_t0_0_displacements[] = {
 static const uint16_t k0_t0_0_slots[] = {
   0, 1,
 };
+static const uint64_t k0_t0_0_hashes[] = {
+  UINT64_C(11679682557451587047),
+  0,
+};
 static const int64_t k0_t0_0_keys[] = {
   128, -1,
 };
@@ -169,8 +173,8 @@ static const candidate k0_t0_1_candidates[] = {
   {.variant = 1, .first_guard = 3, .num_guards = 1, .last = 1},
 };
 static const pin_set k0_t0_sets[] = {
-  {.pins = k0_t0_0_pins, .displacements = k0_t0_0_displacements, .slots = k0_t0_0_slots, .keys = k0_t0_0_keys, .candidates = k0_t0_0_candidates, .num_pins = 1, .displacement_bits = 1, .slot_bits = 1},
-  {.pins = NULL, .displacements = NULL, .slots = NULL, .keys = NULL, .candidates = k0_t0_1_candidates, .num_pins = 0, .displacement_bits = 0, .slot_bits = 0},
+  {.pins = k0_t0_0_pins, .displacements = k0_t0_0_displacements, .slots = k0_t0_0_slots, .hashes = k0_t0_0_hashes, .keys = k0_t0_0_keys, .candidates = k0_t0_0_candidates, .num_pins = 1, .displacement_bits = 1, .slot_bits = 1},
+  {.pins = NULL, .displacements = NULL, .slots = NULL, .hashes = NULL, .keys = NULL, .candidates = k0_t0_1_candidates, .num_pins = 0, .displacement_bits = 0, .slot_bits = 0},
 };
 static const uint8_t k0_t1_0_pins[] = {
   1,
@@ -181,6 +185,10 @@ static const uint16_t k0_t1_0_displacements[] = {
 static const uint16_t k0_t1_0_slots[] = {
   0, 1,
 };
+static const uint64_t k0_t1_0_hashes[] = {
+  UINT64_C(11679682557451587047),
+  0,
+};
 static const int64_t k0_t1_0_keys[] = {
   128, -1,
 };
@@ -188,7 +196,7 @@ static const candidate k0_t1_0_candidates[] = {
   {.variant = 2, .first_guard = 4, .num_guards = 0, .last = 1},
 };
 static const pin_set k0_t1_sets[] = {
-  {.pins = k0_t1_0_pins, .displacements = k0_t1_0_displacements, .slots = k0_t1_0_slots, .keys = k0_t1_0_keys, .candidates = k0_t1_0_candidates, .num_pins = 1, .displacement_bits = 1, .slot_bits = 1},
+  {.pins = k0_t1_0_pins, .displacements = k0_t1_0_displacements, .slots = k0_t1_0_slots, .hashes = k0_t1_0_hashes, .keys = k0_t1_0_keys, .candidates = k0_t1_0_candidates, .num_pins = 1, .displacement_bits = 1, .slot_bits = 1},
 };
 static const arch_table k0_tables[] = {
   {.sets = k0_t0_sets, .num_sets = 2},
