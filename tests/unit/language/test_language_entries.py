@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -100,6 +101,7 @@ def test_modules_beside_what_a_source_links_to_import(tmp_path):
         ("\nimport no_such_module_here\n", "imports no_such_module_here, which is not installed", 4),
         ("x = 1\n1 / 0\n", "raised ZeroDivisionError", 4),
         ("import sys\nsys.exit(3)\n", "raised SystemExit: 3", 4),
+        ("import os\nos._exit(3)\n", "raised SystemExit: os._exit(3)", 4),
         (
             GOOD.replace("T.Parallel", "T.Paralel").replace("return main", "return main\nT.Paralel"),
             "Paralel",
@@ -112,6 +114,13 @@ def test_modules_that_do_not_import(tmp_path, code, what, line):
     assert what in error.what
     assert error.place == Place(str(tmp_path / "kernels.py"), line)
     assert error.remedy
+
+
+def test_processes_that_a_module_forks_end_themselves(tmp_path):
+    code = "import os\nchild = os.fork()\nif not child:\n    os._exit(5)\nended = os.waitpid(child, 0)[1]\n"
+    (tmp_path / "kernels.py").write_text(code)
+    assert os.waitstatus_to_exitcode(load_entry("kernels.py:ended", tmp_path)) == 5
+    assert os._exit.__module__ == "posix"
 
 
 def test_relative_imports_are_of_modules(tmp_path):
@@ -374,6 +383,7 @@ def test_declarations_that_are_missing():
         ("raise RuntimeError('no')", RuntimeError),
         ("{}['x']", SourceError),
         ("raise SystemExit(3)", SourceError),
+        ("__import__('os')._exit(3)", SourceError),
         ("raise MemoryError('no')", SourceError),
     ],
 )

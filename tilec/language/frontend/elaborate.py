@@ -16,6 +16,7 @@ from tilec.language.frontend.author_errors import author_error, is_misuse, misus
 from tilec.language.frontend.compile_options import merged_configs, merged_flags
 from tilec.language.frontend.entries import load_entry
 from tilec.language.frontend.jitted import JitFunction
+from tilec.language.frontend.process_ends import ends_refused
 from tilec.language.frontend.programs import PrimFunc
 from tilec.language.frontend.schedules import debugging, schedule_of, scheduled
 from tilec.language.frontend.torch_device import without_a_device
@@ -331,7 +332,8 @@ def _of_key(key: str) -> Iterator[None]:
 def _authors_errors(name: str) -> Iterator[None]:
     """Errors of the author's code carry its file and line, and stay catchable under their builtin class."""
     try:
-        yield
+        with ends_refused():
+            yield
     except TilecError as error:
         if error.place is None:
             error.place = place_of_traceback(error.__traceback__)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from tilec.errors import Place, SourceError, TilecError
+from tilec.language.frontend.process_ends import ends_refused
 from tilec.language.values import session as sessions
 from tilec.language.values.places import place_of_traceback
 from tilec.spelling import nearest
@@ -95,7 +96,8 @@ def _importing(base: Path, where: str) -> Iterator[None]:
 def _failures_of(where: str) -> Iterator[None]:
     """Failures of an import as source errors."""
     try:
-        yield
+        with ends_refused():
+            yield
     except TilecError as error:
         error.place = error.place or place_of_traceback(error.__traceback__)
         raise
