@@ -287,16 +287,20 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def wait_for(file: Path, seconds: float = 40) -> None:
-    """Returns once ``file`` exists."""
+def wait_for(folder: Path, files: int, seconds: float = 40) -> None:
+    """Returns once ``folder`` has so many files."""
     end = time.monotonic() + seconds
-    while not file.exists():
-        assert time.monotonic() < end, f"{file} did not appear in {seconds} s"
+    while len(list(folder.iterdir())) < files:
+        assert time.monotonic() < end, f"{folder} has not {files} files after {seconds} s"
         time.sleep(0.05)
 
 
+_UNDER_WAY = "; ".join(f"saxpy on {level}, n=dynamic" for level in ("x86-64-v2", "x86-64-v3"))
+
+
 @pytest.mark.parametrize(
-    ("sent", "code", "said"), [(signal.SIGINT, 130, ["interrupted"]), (signal.SIGTERM, 143, [])]
+    ("sent", "code", "said"),
+    [(signal.SIGINT, 130, [f"interrupted; under way were: {_UNDER_WAY}"]), (signal.SIGTERM, 143, [])],
 )
 def test_an_interrupt_leaves_the_previous_library_whole_and_nothing_aside(
     project: Path, tilec: Callable, tmp_path: Path, sent: int, code: int, said: list[str]
@@ -304,7 +308,8 @@ def test_an_interrupt_leaves_the_previous_library_whole_and_nothing_aside(
     build(tilec, project)
     before = snapshot(project / "out")
     begun = tmp_path / "begun"
-    pause = f"import numpy as np, time\nopen({str(begun)!r}, 'w').close()\ntime.sleep(60)"
+    begun.mkdir()
+    pause = f"import numpy as np, os, time\nopen(f'{begun}/{{os.getpid()}}', 'w').close()\ntime.sleep(60)"
     replace(project / "kernels" / "saxpy.py", "import numpy as np", pause)
     replace(project / "proj.toml", '"x86-64-v2"', '"x86-64-v2", "x86-64-v3"')
     aside = tmp_path / "aside"
@@ -320,7 +325,7 @@ def test_an_interrupt_leaves_the_previous_library_whole_and_nothing_aside(
         start_new_session=True,
         preexec_fn=heed_interrupts,
     )
-    wait_for(begun)
+    wait_for(begun, 2)
     os.killpg(running.pid, sent)
     _, err = running.communicate(timeout=30)
     assert running.returncode == code

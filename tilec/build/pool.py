@@ -54,22 +54,28 @@ def run_tasks(
     """Calls ``done(position, result)`` here as tasks finish, in any order.
 
     One task or one job has a process of its own, too, as a kernel's file may end it: where one dies, the
-    CompileError names the tasks that were under way by ``title``. The first error of a task cancels the rest
-    and is raised; so is an interrupt, and no compile process outlives the call.
+    CompileError names the tasks that were under way by ``title``, and an interrupt does so, too. The first
+    error of a task cancels the rest and is raised; so is an interrupt, and no compile process outlives the
+    call.
     """
     if not tasks:
         return
     with _folder() as folder, _executor(min(jobs, len(tasks)), folder) as executor:
         with _main_module_hidden(), _interrupts_deferred():
             positions = {executor.submit(_begun, work, task, at): at for at, task in enumerate(tasks)}
-        for future in as_completed(positions):
-            try:
-                made = future.result()
-            except BrokenProcessPool as error:
-                lost = {at for one, at in positions.items() if _is_lost(one)}
-                under_way = [title(tasks[at]) for at in sorted(lost & _noted(Path(folder)))]
-                raise _died(under_way) from error
-            done(positions[future], made)
+
+        def under_way() -> str:
+            lost = {at for one, at in positions.items() if _is_lost(one)}
+            titles = [title(tasks[at]) for at in sorted(lost & _noted(Path(folder)))]
+            return f"under way were: {'; '.join(titles) or 'none'}"
+
+        try:
+            for future in as_completed(positions):
+                done(positions[future], future.result())
+        except BrokenProcessPool as error:
+            raise _died(under_way()) from error
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt(under_way()) from error
 
 
 def _is_lost(future: Future[Any]) -> bool:
@@ -93,11 +99,11 @@ def _noted(folder: Path) -> set[int]:
     return {int(text) for note in folder.glob(f"*{_NOTE}") if (text := note.read_text())}
 
 
-def _died(titles: Sequence[str]) -> CompileError:
+def _died(under_way: str) -> CompileError:
     return CompileError(
         "a compile process died",
-        why="it was killed, ran out of memory, or the kernel's file or the code generator crashed it; under "
-        f"way were: {'; '.join(titles) or 'none'}",
+        why="it was killed, ran out of memory, or the kernel's file or the code generator crashed it; "
+        + under_way,
         remedy="build what was under way alone, with --kernel and --target; fewer processes (-j) need less "
         "memory",
     )

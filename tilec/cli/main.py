@@ -125,8 +125,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return 2
-    except (KeyboardInterrupt, click.exceptions.Abort):
-        click.echo("interrupted", err=True)
+    except (KeyboardInterrupt, click.exceptions.Abort) as error:
+        what = str(error.__cause__ or error)  # of click's own error the interrupt is the cause
+        click.echo(f"interrupted; {what}" if what else "interrupted", err=True)
         return _INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
