@@ -11,6 +11,13 @@ static const tilec_exec default_exec = {.struct_size = sizeof(tilec_exec), .devi
 /* Fields that came after the first version are looked at through TILEC_FIELD_PRESENT alone. */
 enum { FIRST_EXEC_SIZE = offsetof(tilec_exec, reserved0) + sizeof(uint32_t) };
 
+/* What people call the types of devices that libraries may have code for. */
+static const char* device_title(int type) {
+  if (type == kDLCUDA || type == kDLCUDAManaged) return " (CUDA)";
+  if (type == kDLROCM) return " (ROCm)";
+  return type == kDLMetal ? " (Metal)" : "";
+}
+
 static APART tilec_status check_exec_fields(const tilec_exec* exec) {
   const char* name = this_library.info.name;
   if (exec->struct_size < FIRST_EXEC_SIZE) {
@@ -22,7 +29,8 @@ static APART tilec_status check_exec_fields(const tilec_exec* exec) {
   }
   const device_family* family = family_of(exec->device);
   if (exec->device.device_type != family->device_type) {
-    return fail(TILEC_ERR_NO_ARCH, "%s has no code for device type %d", name, (int)exec->device.device_type);
+    int type = (int)exec->device.device_type;
+    return fail(TILEC_ERR_NO_ARCH, "%s has no code for device type %d%s", name, type, device_title(type));
   }
   if (!family->host) return TILEC_OK;
   if (exec->num_workers > MAX_WORKERS) {

@@ -236,6 +236,7 @@ def test_select_wants_every_dim(library: Library) -> None:
     with pytest.raises(LaunchError) as caught:
         library.kernels["add"].select(device="cuda", N=1)
     assert caught.value.name == "TILEC_ERR_NO_ARCH"
+    assert "has no code for device type 2 (CUDA)" in str(caught.value)
     with pytest.raises(TypeError, match="the device is a text"):
         library.kernels["add"].select(floats(3), N=1)
     with pytest.raises(ValueError, match="unknown device"):
@@ -280,6 +281,9 @@ def test_dims_that_no_input_shows_are_parameters_by_name(library: Library) -> No
 def test_unknown_kernels_are_named(library: Library) -> None:
     with pytest.raises(AttributeError, match="no kernel 'sub'; it has add, matmul, mixed, normalize"):
         library.sub  # noqa: B018
+    with pytest.raises(KeyError, match="no kernel 'sub'; it has add, matmul, mixed, normalize"):
+        library.kernels["sub"]
+    assert library.kernels.get("sub") is None
 
 
 # ---- files ----

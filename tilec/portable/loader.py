@@ -1125,6 +1125,21 @@ def _begin(tensor: _Tensor) -> int:
     return int(tensor.byte_offset if tensor.device.device_type == METAL else tensor.data or 0)
 
 
+class _Kernels(dict[str, Kernel]):
+    """The kernels of a library, which its ``name`` stands for in the error about one that it lacks."""
+
+    def __init__(self, name: str, kernels: Mapping[str, Kernel]) -> None:
+        super().__init__(kernels)
+        self._name = name
+
+    def missing(self, kernel: str) -> str:
+        """What is said of a name that is none of a kernel."""
+        return f"library {self._name} has no kernel {kernel!r}; it has {', '.join(self)}"
+
+    def __missing__(self, kernel: str) -> Kernel:
+        raise KeyError(self.missing(kernel))
+
+
 class Library:
     """A loaded library: ``kernels`` by name, each also an attribute; ``metadata`` is what the build wrote."""
 
@@ -1142,9 +1157,8 @@ class Library:
             self.name: str = self.metadata["name"]
             self.version: str = self.metadata["version"]
             self.build_id: str = self.metadata["build_id"]
-            self.kernels: dict[str, Kernel] = {
-                each["name"]: Kernel(self, each) for each in self.metadata["kernels"]
-            }
+            found = {each["name"]: Kernel(self, each) for each in self.metadata["kernels"]}
+            self.kernels: dict[str, Kernel] = _Kernels(self.name, found)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise LibraryError(f"{path} is damaged: its metadata is no library's ({error!r})") from error
         self._local = threading.local()
@@ -1160,9 +1174,7 @@ class Library:
         kernels = self.__dict__.get("kernels", {})
         if name in kernels:
             return kernels[name]  # type: ignore[no-any-return]
-        raise AttributeError(
-            f"library {self.__dict__.get('name')} has no kernel {name!r}; it has {', '.join(kernels)}"
-        )
+        raise AttributeError(kernels.missing(name) if kernels else f"the library has no {name!r}")
 
     def preload(self, device: str = "cpu") -> None:
         """As `Kernel.preload`, for every kernel."""
