@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -55,6 +56,24 @@ def test_tilec_debug_shows_the_traceback(tilec: Callable, monkeypatch: pytest.Mo
     monkeypatch.setenv("TILEC_DEBUG", "1")
     monkeypatch.setattr(main.cli, "main", failing(KeyError("x")))
     assert "Traceback" in tilec("check").err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["--help", "cache"])
+def test_output_that_cannot_be_written_is_no_defect(command: str, unbuffered: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tilec.cli.main", command],
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 3
+    what, why, _ = done.stderr.splitlines()
+    assert what == "error: standard output cannot be written"
+    assert why == "  why: No space left on device"
 
 
 def test_an_interrupt_is_130(tilec: Callable, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import click
 
-from tilec.errors import TilecError
+from tilec.errors import EnvironmentError_, TilecError
 from tilec.settings import stand_in_for_home
 from tilec.spelling import nearest
 
@@ -130,11 +130,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
         click.echo(f"interrupted; {what}" if what else "interrupted", err=True)
         return _INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 1
     except TilecError as error:
         return _report(error)
     except Exception as error:
+        if isinstance(error, OSError) and _is_of_output(error):
+            return _report_output(error)
         return _report_defect(error)
 
 
@@ -155,6 +157,30 @@ def _continued(line: str) -> str:
     head, bar, carets = line.rpartition("| ")
     marks = bar and carets.strip("^ ") == ""
     return f"    {head}{bar}{click.style(carets, fg='red', bold=True)}" if marks else f"    {line}"
+
+
+def _drop_output() -> None:
+    """What is left for stdout goes nowhere, so that Python's own end does not fail, too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Whether it is a command's text that could not be written."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code is click.echo.__code__
+
+
+def _report_output(error: OSError) -> int:
+    _drop_output()
+    return _report(
+        EnvironmentError_(
+            "standard output cannot be written",
+            why=error.strerror or str(error),
+            remedy="make room where it goes, or send it elsewhere",
+        )
+    )
 
 
 def _report_defect(error: Exception) -> int:
