@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import sys
 from dataclasses import dataclass, field, replace
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tilec.errors import ManifestError, Place
+from tilec.spelling import nearest
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -63,14 +65,36 @@ def format_path(path: KeyPath) -> str:
     return text
 
 
-def unreadable(
-    path: Path, error: OSError | UnicodeDecodeError, *, named: Place | None = None
-) -> ManifestError:
+def unreadable(path: Path, error: OSError, *, named: Place | None = None) -> ManifestError:
     """That a file, which a user ``named`` there, cannot be read, for the caller to raise."""
-    why = error.strerror if isinstance(error, OSError) else None
+    near = _neighbour(path) if isinstance(error, FileNotFoundError) else None
     return ManifestError(
-        f"cannot read {path}", place=named or Place(str(path)), why=why or str(error), remedy="check the path"
+        f"cannot read {path}",
+        place=named or Place(str(path)),
+        why=error.strerror or str(error),
+        remedy=f"did you mean {near}?" if near else "check the path",
     )
+
+
+def _neighbour(path: Path) -> Path | None:
+    """The file of this kind in its folder that somebody probably meant."""
+    try:
+        known = {each.stem: each for each in path.parent.iterdir() if each.suffix == path.suffix}
+    except OSError:
+        return None
+    near = nearest(path.stem, known)
+    return known[near] if near else None
+
+
+def no_text(path: Path, error: UnicodeDecodeError) -> ManifestError:
+    """That a file is no UTF-8, for the caller to raise."""
+    what, remedy = f"{path} is not UTF-8 text", "save it as UTF-8"
+    if error.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        why = "it begins as UTF-16 does, which Windows PowerShell writes"
+        return ManifestError(what, place=Place(str(path)), why=why, remedy=remedy)
+    line = error.object.count(b"\n", 0, error.start) + 1
+    why = f"byte 0x{error.object[error.start]:02x} is of no UTF-8 character here"
+    return ManifestError(what, place=Place(str(path), line), why=why, remedy=remedy)
 
 
 def read_document(path: Path, *, named: Place | None = None) -> Document:
@@ -81,9 +105,7 @@ def read_document(path: Path, *, named: Place | None = None) -> Document:
     except OSError as error:
         raise unreadable(path, error, named=named) from error
     except UnicodeDecodeError as error:
-        raise ManifestError(
-            f"{path} is not UTF-8 text", place=Place(str(path)), why=str(error), remedy="TOML files are UTF-8"
-        ) from error
+        raise no_text(path, error) from error
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

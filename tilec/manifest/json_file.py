@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tilec.errors import InputError, Place
-from tilec.manifest.document import unreadable
+from tilec.manifest.document import no_text, unreadable
 
 
 def read_json(path: Path, remedy: str) -> Any:
@@ -18,9 +18,7 @@ def read_json(path: Path, remedy: str) -> Any:
     except OSError as error:
         raise unreadable(path, error) from error
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path} is not UTF-8 text", place=Place(str(path)), why=str(error), remedy="JSON files are UTF-8"
-        ) from error
+        raise no_text(path, error) from error
     except json.JSONDecodeError as error:
         raise _not_json(path, error.lineno, error.msg, remedy) from error
     except RecursionError as error:

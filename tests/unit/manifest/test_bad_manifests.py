@@ -502,7 +502,16 @@ def test_paths_of_windows_are_told_with_the_ones_to_write(project: Callable[...,
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    assert "cannot read" in refused(tmp_path / "nowhere.toml").what
+    error = refused(tmp_path / "nowhere.toml")
+    assert "cannot read" in error.what
+    assert error.remedy == "check the path"
+
+
+def test_a_file_beside_a_missing_one_is_offered(tmp_path: Path) -> None:
+    for name in ("engine.toml", "engine.py", "other.toml"):
+        (tmp_path / name).touch()
+    assert refused(tmp_path / "engin.toml").remedy == f"did you mean {tmp_path / 'engine.toml'}?"
+    assert refused(tmp_path / "zzz.toml").remedy == "check the path"
 
 
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:

@@ -25,10 +25,11 @@ def test_a_byte_order_mark_is_no_part_of_it(tmp_path: Path) -> None:
         (
             "{}".encode("utf-16"),
             "is not UTF-8 text",
-            "'utf-8' codec can't decode",
+            "it begins as UTF-16 does",
             None,
-            "JSON files are UTF-8",
+            "save it as UTF-8",
         ),
+        (b'{\n"a": "caf\xe9"}', "is not UTF-8 text", "byte 0xe9 is of no UTF-8", 2, "save it as UTF-8"),
         (None, "cannot read", "No such file or directory", None, "check the path"),
     ],
 )
