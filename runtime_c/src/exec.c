@@ -11,11 +11,13 @@ static const tilec_exec default_exec = {.struct_size = sizeof(tilec_exec), .devi
 /* Fields that came after the first version are looked at through TILEC_FIELD_PRESENT alone. */
 enum { FIRST_EXEC_SIZE = offsetof(tilec_exec, reserved0) + sizeof(uint32_t) };
 
-/* What people call the types of devices that libraries may have code for. */
-static const char* device_title(int type) {
-  if (type == kDLCUDA || type == kDLCUDAManaged) return " (CUDA)";
-  if (type == kDLROCM) return " (ROCm)";
-  return type == kDLMetal ? " (Metal)" : "";
+static COLD tilec_status fail_no_code(DLDevice device) {
+  char own[256] = "";
+  size_t used = 0;
+  for (uint32_t i = 0; i < this_library.num_archs; i++)
+    text_append(own, sizeof(own), &used, "%s%s", i ? ", " : "", this_library.archs[i].name);
+  return fail(TILEC_ERR_NO_ARCH, "%s has no code for device type %d; it has some for %s",
+              this_library.info.name, (int)device.device_type, own);
 }
 
 static APART tilec_status check_exec_fields(const tilec_exec* exec) {
@@ -29,8 +31,7 @@ static APART tilec_status check_exec_fields(const tilec_exec* exec) {
   }
   const device_family* family = family_of(exec->device);
   if (exec->device.device_type != family->device_type) {
-    int type = (int)exec->device.device_type;
-    return fail(TILEC_ERR_NO_ARCH, "%s has no code for device type %d%s", name, type, device_title(type));
+    return fail_no_code(exec->device);
   }
   if (!family->host) return TILEC_OK;
   if (exec->num_workers > MAX_WORKERS) {
