@@ -119,6 +119,11 @@ def int_value(expr: Expr | int) -> int | None:
     return int(expr.value) if isinstance(expr, tirx.IntImm) else None
 
 
+def is_zero(expr: Expr) -> bool:
+    """Whether ``expr`` is a constant that is 0, of integers or floats."""
+    return isinstance(expr, (tirx.IntImm, tirx.FloatImm)) and float(expr.value) == 0
+
+
 def same_number(a: Expr | int, b: Expr | int) -> bool:
     """Whether both are literals of one integer."""
     return int_value(a) is not None and int_value(a) == int_value(b)

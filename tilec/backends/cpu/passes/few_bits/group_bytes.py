@@ -5,7 +5,11 @@ own[p] += (number of stored[4 * p] - least) * planes[t, 0, 4 * p] + ... of store
                                                   own[p] begins with least * (the sum of its activations)
 
 Less the least of them numbers have no sign, as instructions for products of bytes want one operand. Sums wrap
-around at 32 bits as those of the product do, so that results are the same bits.
+around at 32 bits as those of the product do, so that results are the same bits. Where groups have scales, so
+have the sums of a step:
+
+part = starts[t, p] + (number of stored[4 * p] - least) * planes[t, 0, 4 * p] + ... of stored[4 * p + 3] ...
+own[p] += float32(part) * steps[t]                starts[t, p] = least * (the sum of the step's activations)
 """
 
 from __future__ import annotations
@@ -18,22 +22,28 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.passes.few_bits.group_numbers import BYTE, bits_of, simplified
-from tilec.backends.cpu.passes.few_bits.group_sums import GroupSums, new_tile
+from tilec.backends.cpu.passes.few_bits.group_sums import GroupSums, load_at, new_tile
 from tilec.backends.cpu.products.byte_words import BYTES, byte_form
+from tilec.backends.cpu.products.packing import whole_region
 from tilec.ir.analysis.ranges import bounds
 from tilec.ir.exprs import cast_to, dtype_of, int32, same, substitute
-from tilec.ir.nodes import Alloc, Parallel, Store
+from tilec.ir.nodes import Alloc, Bind, Fill, Parallel, Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tvm.ir import Expr, Var
 
     from tilec.backends.cpu.passes.few_bits.group_numbers import GroupNumbers
-    from tilec.backends.cpu.passes.few_bits.group_sums import GroupProduct
+    from tilec.backends.cpu.passes.few_bits.group_sums import GroupProduct, OfSteps
     from tilec.ir.nodes import Stmt
     from tilec.targets import Target
 
+#: Rows of activations that are multiplied together at most; those of bytes of one number in two parts, of
+#: which one row takes groups that are long (docs/performance/cpu-2026-11-30.md).
+_ROWS, _ROWS_IN_PARTS, _LONG = 8, 4, 128
+#: The type of sums of products.
+_KIND = "int32"
 #: Bytes of a lane.
 _WORD = 4
 #: Rows whose sums are so few that products would wait for them: such rows have one for each number of a byte.
@@ -46,31 +56,59 @@ def integers_of_lanes(activation: Expr) -> int:
 
 
 def are_bytes(activation: Expr, groups: GroupNumbers, target: Target) -> bool:
-    """Whether lanes add up such products: elements of a tensor, which are 0 beyond it, and numbers without a
-    scale of which bytes hold several, by an instruction that the target has."""
+    """Whether lanes add up such products: elements of a tensor, which are 0 beyond it, and bytes of several
+    numbers, or of one where groups have scales, by an instruction that the target has."""
     if not isinstance(activation, TensorLoad) or dtype_of(activation) not in BYTES:
         return False
-    plain = same(groups.scale, tirx.const(1.0, "float32")) and not groups.shared and not groups.tables
-    stored = groups.each > 1 and bits_of(groups.stored) == BYTE
-    return plain and stored and byte_form(target, target.lanes(32)) is not None
+    scaled = not same(groups.scale, tirx.const(1.0, "float32"))
+    stored = (groups.each > 1 or scaled) and bits_of(groups.stored) == BYTE
+    alone = not groups.shared and not groups.tables
+    return stored and alone and byte_form(target, target.lanes(32)) is not None
+
+
+def most_rows(groups: GroupNumbers, target: Target) -> int:
+    """Rows of bytes for which such sums are ahead of tiles of weights. Where 16 bits hold sums of two
+    products on their way, bytes of one number take them in two parts."""
+    form = byte_form(target, target.lanes(32))
+    if groups.each > 1 or form is None or form.name != "pmaddwd":
+        return _ROWS
+    return 1 if groups.size >= _LONG else _ROWS_IN_PARTS
+
+
+def byte_sums(product: GroupProduct, target: Target) -> ByteSums:
+    """What takes the place of ``product``, whose operands are bytes."""
+    kind = ByteSums if product.sums == _KIND else ScaledByteSums
+    return kind(product, target)
 
 
 class ByteSums(GroupSums):
     """`GroupSums` of integers; ``least`` is what is taken off numbers. Pieces have 8192 activations of one
     row, as those of pairs."""
 
-    bytes, word, kind = 2, _WORD, "int32"
+    bytes, word, kind = 2, _WORD, _KIND
 
-    def __init__(self, product: GroupProduct) -> None:
+    def __init__(self, product: GroupProduct, target: Target) -> None:
         self.held = dtype_of(product.activation)
         self.numbers = [_as_integer(number) for number in product.groups.numbers]
         super().__init__(product, tables=False)
-        self.least = self._least()
-        self.starts = new_tile("starts", self.rows, self.lanes, dtype=self.kind)
+        self.least = self._least(target)
+        self.starts = new_tile("starts", *self._start_shape(), dtype=_KIND)
         self.chains = self.groups.each if self.rows <= _CHAINED else 1
 
-    def _least(self) -> int:
-        """The least number where activations have signs, too; else 0."""
+    def _start_shape(self) -> tuple[int, ...]:
+        """Of what sums begin with: those of a row and a lane."""
+        return (self.rows, self.lanes)
+
+    def _start(self, row: int, step: Expr, lane: Var) -> TensorLoad:
+        """What the sum of a lane begins with in front of a step."""
+        return tirx.BufferLoad(self.starts, [int32(row), lane])
+
+    def _least(self, target: Target) -> int:
+        """The least number where activations have signs, too; else 0. Bytes of one number keep their signs
+        where the instruction wants signs of both."""
+        form = byte_form(target, target.lanes(32))
+        if self.groups.each == 1 and form is not None and form.name == "sdot":
+            return 0
         found = min(bounds(number, sym.Analyzer())[0] for number in self.numbers)
         return min(found, 0) if self.held == "int8" else 0
 
@@ -87,7 +125,7 @@ class ByteSums(GroupSums):
 
     def _activations(self) -> list[Stmt]:
         """Fills ``planes`` and ``starts`` with those of a piece."""
-        filled = [*super()._activations(), self._cleared(self.starts)]
+        filled = [*super()._activations(), Fill(whole_region(self.starts), int32(0), loc=self.loc)]
         if self.least == 0:
             return filled
         step, lane = tirx.Var("t", "int32"), tirx.Var("p", "int32")
@@ -106,16 +144,14 @@ class ByteSums(GroupSums):
             for plane in range(self.groups.each)
             for term in self._bytes(row, step, part, plane, lane)
         ]
-        place = (int32(row), lane)
-        value = tirx.BufferLoad(self.starts, list(place)) + reduce(add, terms) * int32(self.least)
-        return Store(self.starts, place, value, loc=self.loc)
+        start = self._start(row, step, lane)
+        value = start + reduce(add, terms) * int32(self.least)
+        return Store(self.starts, tuple(start.indices), value, loc=self.loc)
 
     def _bytes(self, row: int, step: Var, part: int, plane: int, lane: Var) -> list[Expr]:
         """The activations that four numbers of a lane are multiplied by."""
         vector = step * len(self._parts()) + part
-        return [
-            cast_to(self._held(row, vector, plane, lane * _WORD + byte), self.kind) for byte in range(_WORD)
-        ]
+        return [cast_to(self._held(row, vector, plane, lane * _WORD + byte), _KIND) for byte in range(_WORD)]
 
     def _parted(self, row: int) -> Parallel:
         """``planes`` = ``whole`` by the place of a number in its byte, vector by vector of bytes."""
@@ -138,7 +174,10 @@ class ByteSums(GroupSums):
             [new_tile("own", self.lanes, dtype=self.kind) for _ in range(self.chains)]
             for _ in range(self.rows)
         ]
-        started = (self._start(row, chains[0], lane) for row, chains in enumerate(own))
+        started = (
+            Store(chains[0], (lane,), self._start(row, int32(0), lane), loc=self.loc)
+            for row, chains in enumerate(own)
+        )
         gained = (self._gained(row, tile, lane) for row, chains in enumerate(own) for tile in chains)
         return [
             *(Alloc(tile, loc=self.loc) for chains in own for tile in chains),
@@ -148,23 +187,24 @@ class ByteSums(GroupSums):
             self._each((lane,), (self.lanes,), *gained),
         ]
 
-    def _start(self, row: int, tile: Var, lane: Var) -> Store:
-        """Lets the sums of a row begin with what ``starts`` has."""
-        return Store(tile, (lane,), tirx.BufferLoad(self.starts, [int32(row), lane]), loc=self.loc)
-
     def _products(self, step: Var, lane: Var, own: Sequence[Sequence[Var]]) -> Iterator[Store]:
         """Adds the products of a step to sums of their ``own`` for each row: numbers of a byte to one each,
         or all to one."""
         for row, chains in enumerate(own):
             for chain, tile in enumerate(chains):
-                terms = (
-                    number * activation
-                    for part in self._parts()
-                    for plane in range(chain, self.groups.each, len(chains))
-                    for number, activation in self._pairs(row, step, part, plane, lane)
-                )
-                value = reduce(add, terms, tirx.BufferLoad(tile, [lane]))
+                planes = range(chain, self.groups.each, len(chains))
+                value = self._sum(row, step, lane, planes, load_at(tile, lane))
                 yield Store(tile, (lane,), value, loc=self.loc)
+
+    def _sum(self, row: int, step: Var, lane: Var, planes: Iterable[int], first: Expr) -> Expr:
+        """``first`` plus the products of the numbers of a step at some ``planes`` of their bytes."""
+        terms = (
+            number * activation
+            for part in self._parts()
+            for plane in planes
+            for number, activation in self._pairs(row, step, part, plane, lane)
+        )
+        return reduce(add, terms, first)
 
     def _pairs(self, row: int, step: Var, part: int, plane: int, lane: Var) -> Iterator[tuple[Expr, Expr]]:
         """Four numbers of a lane, each with its activation."""
@@ -179,7 +219,33 @@ class ByteSums(GroupSums):
         values = {groups.group: self.piece * self.count + group, self.product.column: self.col}
         stored = substitute(groups.read(at if self.together == 1 else at % groups.width), values)
         number = substitute(self.numbers[plane], {groups.integer: simplified(stored, analyzer)})
-        return analyzer.simplify(cast_to(number, self.kind) - self.least)
+        return analyzer.simplify(cast_to(number, _KIND) - self.least)
+
+
+class ScaledByteSums(ByteSums):
+    """`ByteSums` whose steps are scaled, float32."""
+
+    kind = "float32"
+
+    def _start_shape(self) -> tuple[int, ...]:
+        return (self.rows, self.count // self.together, self.lanes)
+
+    def _start(self, row: int, step: Expr, lane: Var) -> TensorLoad:
+        return tirx.BufferLoad(self.starts, [int32(row), step, lane])
+
+    def _column(self) -> list[Stmt]:
+        return GroupSums._column(self)
+
+    def _step(self, step: Var, steps: OfSteps, own: Sequence[Var]) -> Parallel:
+        lane = tirx.Var("p", "int32")
+        body: list[Stmt] = []
+        for row, tile in enumerate(own):
+            part, start = tirx.Var("part", _KIND), self._start(row, step, lane)
+            value = self._sum(row, step, lane, range(self.groups.each), start)
+            scale = load_at(steps.scale(row), self._group(step, lane))
+            gained = cast_to(part, self.kind) * scale + load_at(tile, lane)
+            body += (Bind(part, value, loc=self.loc), Store(tile, (lane,), gained, loc=self.loc))
+        return self._each((lane,), (self.lanes,), *body)
 
 
 def _as_integer(number: Expr) -> Expr:

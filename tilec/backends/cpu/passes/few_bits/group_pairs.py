@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.bit_numbers import bit_number, has_tables, pair_form
-from tilec.backends.cpu.passes.few_bits.group_bytes import ByteSums
+from tilec.backends.cpu.passes.few_bits.group_bytes import byte_sums
 from tilec.backends.cpu.passes.few_bits.group_sums import GroupProduct, GroupSums, new_tile
 from tilec.backends.cpu.products.byte_words import BYTES
 from tilec.ir.exprs import cast_to, dtype_of
@@ -40,7 +40,7 @@ def sums_of(product: GroupProduct, target: Target) -> GroupSums:
     has an instruction for them, the activations are 16-bit floats and bfloat16 holds the numbers of whole
     words."""
     if dtype_of(product.activation) in BYTES:
-        return ByteSums(product)
+        return byte_sums(product, target)
     sums = GroupSums(product, has_tables(target))
     if pair_form(target) is None or dtype_of(product.activation) not in _PARTS:
         return sums

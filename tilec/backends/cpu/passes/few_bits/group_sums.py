@@ -13,7 +13,7 @@ from tilec.backends.cpu.passes.few_bits.group_numbers import simplified
 from tilec.backends.cpu.passes.few_bits.group_words import in_words, with_signs
 from tilec.backends.cpu.passes.place_tiles import ASKED
 from tilec.backends.cpu.products.packing import whole_region
-from tilec.ir.exprs import cast_to, dtype_of, int32, int_value, substitute
+from tilec.ir.exprs import cast_to, dtype_of, int32, int_value, substitute, uses
 from tilec.ir.nodes import Alloc, Bind, Fill, For, Gemm, Parallel, Pipelined, Reduce, Store
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class GroupSums:
 
     def _as_it_lies(self, integer: Expr, number: int) -> Expr:
         """The activation of ``number`` of ``integer``, of all groups one, in ``whole``."""
-        return _load(self.whole, self.groups.element(integer, number))
+        return load_at(self.whole, self.groups.element(integer, number))
 
     def _added(self, row: int) -> Parallel:
         """``sums`` = the activations that a lane multiplies in a step, added up."""
@@ -202,7 +202,7 @@ class GroupSums:
         """Adds the groups of a piece and a column to ``total``."""
         step, lane = tirx.Var("t", "int32"), tirx.Var("p", "int32")
         own = [new_tile("own", self.lanes) for _ in range(self.rows)]
-        of_steps = _OfSteps(self.groups, self.count)
+        of_steps = OfSteps(self.groups, self.count, self.product.row, self.rows)
         return [
             *(Alloc(tile, loc=self.loc) for tile in (*of_steps.values, *own)),
             self._steps(of_steps.values),
@@ -228,7 +228,7 @@ class GroupSums:
         )
         return self._each((group,), (self.count,), *stores)
 
-    def _step(self, step: Var, steps: _OfSteps, own: Sequence[Var]) -> Parallel:
+    def _step(self, step: Var, steps: OfSteps, own: Sequence[Var]) -> Parallel:
         """Adds the products of the groups of a step to sums of their ``own`` for each row."""
         lane = tirx.Var("p", "int32")
         names = [tirx.Var(self.groups.integer.name, dtype_of(self.groups.integer)) for _ in self._parts()]
@@ -237,7 +237,7 @@ class GroupSums:
             [substitute(each, {self.groups.integer: name}) for each in self.groups.numbers] for name in names
         ]
         body: list[Stmt] = [
-            Bind(name, _load(tile, group), loc=self.loc) for name, tile in steps.shared.items()
+            Bind(name, load_at(tile, group), loc=self.loc) for name, tile in steps.shared.items()
         ]
         body += (Bind(name, self._integer(step, lane, part), loc=self.loc) for part, name in enumerate(names))
         named, numbers = self._named(numbers)
@@ -248,11 +248,12 @@ class GroupSums:
                 for part, held in enumerate(numbers)
                 for term in self._terms(held, row, step * len(numbers) + part, lane)
             )
-            before = _load(tile, lane)
-            if steps.offset is not None:
+            before = load_at(tile, lane)
+            offset = steps.offset(row)
+            if offset is not None:
                 added = tirx.BufferLoad(self.sums, [int32(row), step, lane])
-                before = added * _load(steps.offset, group) + before
-            value = reduce(add, terms) * _load(steps.scale, group) + before
+                before = added * load_at(offset, group) + before
+            value = reduce(add, terms) * load_at(steps.scale(row), group) + before
             body.append(Store(tile, (lane,), value, loc=self.loc))
         return self._each((lane,), (self.lanes,), *body)
 
@@ -274,7 +275,7 @@ class GroupSums:
 
     def _group(self, step: Expr, lane: Expr) -> Expr:
         """The group of a lane in a step."""
-        return step if self.together == 1 else step * self.together + lane // self.groups.width
+        return step if self.together == 1 else step * self.together + lane * self.word // self.groups.width
 
     def _integer(self, step: Expr, lane: Expr, part: int) -> Expr:
         """The integer of a lane."""
@@ -288,7 +289,7 @@ class GroupSums:
 
     def _gained(self, row: int, own: Var, lane: Var) -> Store:
         place = (int32(row), self.col, lane)
-        value = tirx.BufferLoad(self.total, list(place)) + _load(own, lane)
+        value = tirx.BufferLoad(self.total, list(place)) + load_at(own, lane)
         return Store(self.total, place, value, loc=self.loc)
 
     def _results(self) -> list[Stmt]:
@@ -314,18 +315,34 @@ class GroupSums:
         return Parallel(loop, extents, body, loc=self.loc)
 
 
-class _OfSteps:
-    """Tiles of what each of ``count`` groups has for itself: its ``scale``, the values of its ``shared``
-    names and its ``offset``. ``values`` are what fills them."""
+class OfSteps:
+    """Tiles of what each of ``count`` groups has for itself: its scale and its offset, which may differ from
+    one of ``rows`` of activations to the next, and the values of its ``shared`` names. ``values`` are what
+    fills them."""
 
-    def __init__(self, groups: GroupNumbers, count: int) -> None:
-        self.scale = new_tile("steps", count)
+    def __init__(self, groups: GroupNumbers, count: int, row: Var, rows: int) -> None:
+        self.count, self.row, self.rows = count, row, rows
+        self.values: dict[Var, Expr] = {}
+        self._scales = self._by_row("steps", groups.scale)
         self.shared = {name: new_tile(str(name.name), count) for name in groups.shared}
-        self.values = {self.scale: groups.scale}
         self.values |= {tile: groups.shared[name] for name, tile in self.shared.items()}
-        self.offset = None if groups.offset is None else new_tile("offsets", count)
-        if self.offset is not None and groups.offset is not None:
-            self.values[self.offset] = groups.offset
+        self._offsets = [] if groups.offset is None else self._by_row("offsets", groups.offset)
+
+    def _by_row(self, name: str, value: Expr) -> list[Var]:
+        """Tiles of ``value``: one, or one for each row where rows differ."""
+        rows = range(self.rows if uses(value, (self.row,)) else 1)
+        tiles = [new_tile(name, self.count) for _ in rows]
+        filled = (substitute(value, {self.row: int32(at)}) for at in rows)
+        self.values |= zip(tiles, filled, strict=True)
+        return tiles
+
+    def scale(self, row: int) -> Var:
+        """The tile of scales of a row."""
+        return self._scales[row % len(self._scales)]
+
+    def offset(self, row: int) -> Var | None:
+        """The tile of offsets of a row; None where groups have none."""
+        return self._offsets[row % len(self._offsets)] if self._offsets else None
 
 
 def new_tile(name: str, *shape: int, dtype: str = "float32") -> Var:
@@ -333,5 +350,6 @@ def new_tile(name: str, *shape: int, dtype: str = "float32") -> Var:
     return tirx.decl_buffer(shape, dtype, name, scope="local.fragment")
 
 
-def _load(tile: Var, at: Expr) -> Expr:
+def load_at(tile: Var, at: Expr) -> Expr:
+    """Element ``at`` of a tile of one axis."""
     return tirx.BufferLoad(tile, [at])

@@ -14,7 +14,8 @@ for c in serial(0, K // 4096):
 acc[0, 0:64] = acc[0, 0:64] + sums of total
 
 Weights are read once and in order, long pieces of their rows, and no tile holds them. Sums of floats are
-rounded elsewhere than the kernel says, those of integers are exact (`group_bytes`). Bytes are taken as words
+rounded elsewhere than the kernel says, those of integers are exact (`group_bytes`). A loop may also scale the
+product of each trip on its way to the sums (`group_loops`). Bytes are taken as words
 where groups, several of them if need be, surely fill vectors (`group_words`). Zero points are taken off sums
 where activations are finite (`group_offsets`). A tile of many rows may have few of its tensor, or the last
 ones: such a loop stands in a branch.
@@ -27,38 +28,39 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.passes.few_bits.group_bytes import are_bytes, integers_of_lanes
+from tilec.backends.cpu.passes.few_bits.group_bytes import are_bytes, integers_of_lanes, most_rows
+from tilec.backends.cpu.passes.group_loops import loop_product
 from tilec.backends.cpu.passes.few_bits.group_numbers import group_numbers
 from tilec.backends.cpu.passes.few_bits.group_offsets import sums_stmts
 from tilec.backends.cpu.passes.few_bits.group_sums import LANES, GroupProduct
 from tilec.backends.cpu.passes.few_bits.stored_tiles import CONVERTED
-from tilec.backends.cpu.passes.few_bits.tile_values import TileValues
-from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, uses
-from tilec.ir.nodes import Alloc, Bind, Block, For, Gemm, If, Kernel, Launch, Pipelined, Stmt, is_global, walk
-from tilec.lowering.analysis.regions import is_whole
+from tilec.backends.cpu.products.byte_words import BYTES
+from tilec.ir.exprs import cast_to, dtype_of, int_value, linear_in, loads, uses
+from tilec.ir.nodes import Alloc, Block, For, If, Kernel, Launch, Pipelined, Stmt, is_global, walk
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import addressed_in, changed_in, users, with_overlapping, written_in
 from tilec.lowering.math.float8 import FLOAT8_TYPES
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tvm.ir import Expr, TensorLoad, Var
 
+    from tilec.backends.cpu.passes.group_loops import LoopProduct
     from tilec.backends.cpu.passes.few_bits.group_numbers import GroupNumbers
     from tilec.targets import Target
 
-#: Rows of activations that are multiplied together at most, floats and integers; of more, tiles of weights
-#: are made. In tiles of fewer, two rows and more are multiplied by plain bytes as they lie, three and more by
-#: scaled floats of 8 bits (docs/performance/cpu-2026-11-29.md).
-_ROWS, _ROWS_OF_INTEGERS, _ROWS_OF_BYTES, _ROWS_OF_FLOAT8 = 4, 8, 1, 2
+#: Rows of floats that are multiplied together at most; of more, tiles of weights are made. In tiles of
+#: fewer, two rows and more are multiplied by plain bytes as they lie, three and more by scaled floats of 8
+#: bits (docs/performance/cpu-2026-11-29.md).
+_ROWS, _ROWS_OF_BYTES, _ROWS_OF_FLOAT8 = 4, 1, 2
+#: How many rows are told apart in tiles of more.
+_PARTED = (8, 4, 1)
 #: Lanes that are worth a loop, where groups do not surely fill all of them.
 _FEW_LANES = 8
 #: Trips whose groups fill a vector together.
 _TOGETHER = (8, 4, 2)
-#: Types of sums.
-_SUMS = ("float32", "int32")
-#: Axes of a matrix.
-_AXES = 2
 
 
 class SumGroups(Pass):
@@ -92,7 +94,7 @@ class _Sums(ScopedRewrite):
         product = self._found(stmt) if isinstance(stmt, (For, Pipelined)) else None
         if product is None:
             return super().stmt(stmt)
-        if product.rows <= _few_rows(product):
+        if product.rows <= _few_rows(product, self.target):
             self.dropped.update(product.tiles)
             return sums_stmts(product, self.target)
         return [self._branch(product)]
@@ -102,8 +104,8 @@ class _Sums(ScopedRewrite):
         that some sums are ahead for."""
         branch: Stmt = product.loop
         left = _rows_left(product)
-        most = min(_most_rows(product), product.rows - 1)
-        for rows in (rows for rows in (_ROWS_OF_INTEGERS, _ROWS, 1) if rows <= most):
+        most = min(_most_rows(product, self.target), product.rows - 1)
+        for rows in (rows for rows in _PARTED if rows <= most):
             if left is None or self.facts.prove(left > rows) is True:
                 return branch
             sums = sums_stmts(replace(product, rows=rows), self.target)
@@ -112,12 +114,11 @@ class _Sums(ScopedRewrite):
 
     def _found(self, loop: For | Pipelined) -> GroupProduct | None:
         """The product that a loop is."""
-        gemm = _only_product(loop)
-        made = None if gemm is None else self._made(loop, gemm)
-        if gemm is None or made is None:
+        whole = loop_product(loop)
+        if whole is None or not self._is_own(loop, whole.tiles):
             return None
         multiple = self._multiple(loop)
-        found = (_product(loop, gemm, made, multiple, self.target, turned) for turned in (False, True))
+        found = (_product(loop, whole, multiple, self.target, turned) for turned in (False, True))
         return next((product for product in found if product is not None and self._stays(product)), None)
 
     def _multiple(self, loop: For | Pipelined) -> int:
@@ -131,13 +132,10 @@ class _Sums(ScopedRewrite):
     def _without_tiles(self, block: Block) -> list[Stmt]:
         return [stmt for stmt in block if not (isinstance(stmt, Alloc) and stmt.buffer in self.dropped)]
 
-    def _made(self, loop: For | Pipelined, gemm: Gemm) -> TileValues | None:
-        """The tiles of a loop, if it does nothing but fill them in front of its product."""
-        made = TileValues(loop.body[: loop.body.index(gemm)])
-        fills = [stmt for stmt in loop.body if not isinstance(stmt, (Alloc, Bind, Gemm))]
+    def _is_own(self, loop: For | Pipelined, tiles: Sequence[Var]) -> bool:
+        """Whether nothing but a loop uses tiles."""
         own = set(walk(loop.body))
-        inside = all(user in own for tile in made.tiles for user in self.users[tile])
-        return made if len(made.tiles) == len(fills) and inside else None
+        return all(user in own for tile in tiles for user in self.users[tile])
 
     def _stays(self, product: GroupProduct) -> bool:
         """Whether a product reads nothing but tensors that the launch leaves as they are, and tables that
@@ -151,33 +149,22 @@ class _Sums(ScopedRewrite):
         return stays and not tiles & with_overlapping(written_in(product.loop.body), self.launch)
 
 
-def _only_product(loop: For | Pipelined) -> Gemm | None:
-    """The product that a loop in steps of one adds to float32 or int32 sums; None where it has none or
-    several."""
-    gemms = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
-    if len(gemms) != 1 or (isinstance(loop, For) and int_value(loop.step) != 1):
-        return None
-    gemm = gemms[0]
-    regions = (gemm.a, gemm.b, gemm.c)
-    if not all(is_whole(region) and len(region.extent) == _AXES for region in regions):
-        return None
-    adds = gemm.trans_b and not gemm.trans_a and int_value(gemm.clear) == 0
-    return gemm if adds and str(gemm.c.buffer.dtype) in _SUMS else None
-
-
 def _product(
-    loop: For | Pipelined, gemm: Gemm, made: TileValues, multiple: int, target: Target, turned: bool
+    loop: For | Pipelined, whole: LoopProduct, multiple: int, target: Target, turned: bool
 ) -> GroupProduct | None:
-    """What ``gemm`` multiplies, whose operands are ``made`` in front of it, the weights first where it is
-    ``turned``, in a ``multiple`` of trips; None where weights are no numbers in groups that sums take."""
+    """What ``whole`` multiplies, the weights first where it is ``turned``, in a ``multiple`` of trips; None
+    where weights are no numbers in groups that sums take."""
     row, column, k = (tirx.Var(name, "int32") for name in ("m", "j", "k"))
+    gemm, made = whole.gemm, whole.made
     first, second = (gemm.b, gemm.a) if turned else (gemm.a, gemm.b)
     activation, weight = made.value(first.buffer, (row, k)), made.value(second.buffer, (column, k))
     if activation is None or weight is None:
         return None
+    factor = whole.factor_at((column, row) if turned else (row, column))
+    weight = weight if factor is None else cast_to(weight, "float32") * factor
     depth = int_value(first.extent[1]) or 0
     groups = group_numbers(weight, loop.var, loop.start, k, depth, multiple)
-    if groups is None or not _are_taken(str(gemm.c.buffer.dtype), weight, activation, groups, target):
+    if groups is None or not _are_taken(weight, activation, groups, target):
         return None
     together, width = multiple * depth // groups.size, groups.width // integers_of_lanes(activation)
     if width < _FEW_LANES and (not width or together % (LANES // width)):
@@ -186,28 +173,30 @@ def _product(
     if left is None:
         return None
     count = tirx.min(tirx.const(int_value(second.extent[0]) or 0, dtype_of(left)), left)
-    rows, tiles = int_value(first.extent[0]) or 0, tuple(made.tiles)
+    rows, tiles = int_value(first.extent[0]) or 0, whole.tiles
     return GroupProduct(loop, gemm, row, column, k, activation, groups, count, rows, tiles, together, turned)
 
 
-def _are_taken(sums: str, weight: Expr, activation: Expr, groups: GroupNumbers, target: Target) -> bool:
-    """Whether ``sums`` take weights: bytes of integers, or floats that are 0 beyond their tensor."""
-    if sums == "int32":
+def _are_taken(weight: Expr, activation: Expr, groups: GroupNumbers, target: Target) -> bool:
+    """Whether sums take weights: of bytes by bytes, or floats that are 0 beyond their tensor."""
+    if dtype_of(activation) in BYTES:
         return are_bytes(activation, groups, target)
-    return dtype_of(weight) in CONVERTED and groups.is_zero_beyond
+    are_floats = dtype_of(weight) in CONVERTED and dtype_of(activation) in CONVERTED
+    return are_floats and groups.is_zero_beyond
 
 
-def _few_rows(product: GroupProduct) -> int:
+def _few_rows(product: GroupProduct, target: Target) -> int:
     """Rows whose tiles have sums alone: of more, other products read what is stored, or tiles are made."""
     if product.groups.are_plain:
         return _ROWS_OF_BYTES
     is_float8 = dtype_of(product.groups.stored) in FLOAT8_TYPES
-    return _ROWS_OF_FLOAT8 if is_float8 else _most_rows(product)
+    return _ROWS_OF_FLOAT8 if is_float8 else _most_rows(product, target)
 
 
-def _most_rows(product: GroupProduct) -> int:
+def _most_rows(product: GroupProduct, target: Target) -> int:
     """Rows for which sums of stored numbers are ahead of tiles of weights."""
-    return _ROWS if product.sums == "float32" else _ROWS_OF_INTEGERS
+    are_integers = dtype_of(product.activation) in BYTES
+    return most_rows(product.groups, target) if are_integers else _ROWS
 
 
 def _rows_left(product: GroupProduct) -> Expr | None:

@@ -56,14 +56,14 @@ class TileValues:
         if store.buffer in self._made or not on_chip or not stores_each(store, loop):
             return
         value = inlined(store.value, self._names | values_of(names))
-        self._made[store.buffer] = (tuple(store.indices), self._read(value))
+        self._made[store.buffer] = (tuple(store.indices), self.read(value))
 
-    def _read(self, value: Expr) -> Expr:
+    def read(self, value: Expr) -> Expr:
         """``value`` with elements of known tiles as their values."""
 
         def visit(node: Expr) -> Expr | None:
             if not isinstance(node, TensorLoad) or node.source not in self._made:
                 return None
-            return self._at(node.source, [self._read(index) for index in node.indices])
+            return self._at(node.source, [self.read(index) for index in node.indices])
 
         return transform(value, visit)

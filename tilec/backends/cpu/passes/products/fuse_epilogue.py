@@ -16,7 +16,7 @@ from tilec.backends.cpu.nodes import MicroGemm
 from tilec.backends.cpu.passes.loops.privatise_tiles import is_written_first
 from tilec.backends.cpu.products.elementwise import accesses, map_expressions, per_element, stores
 from tilec.backends.cpu.products.steps import in_steps, product_of
-from tilec.ir.exprs import dtype_of, int_value, same_all, substitute, uses
+from tilec.ir.exprs import dtype_of, int_value, is_zero, same_all, substitute, uses
 from tilec.ir.nodes import (
     Alloc,
     Block,
@@ -211,7 +211,7 @@ def _fill_before(block: list[Stmt], position: int, gemm: MicroGemm) -> int | Non
             continue
         if isinstance(stmt, Fill) and stmt.dst.buffer.same_as(gemm.c.buffer):
             rest = int_value(gemm.clear) == 1
-            return place if (_is_whole(stmt.dst) or rest) and _is_zero(stmt.value) else None
+            return place if (_is_whole(stmt.dst) or rest) and is_zero(stmt.value) else None
         if _mentions(stmt, gemm.c.buffer) or _may_leave(stmt):
             return None
     return None
@@ -224,10 +224,6 @@ def _mentions(stmt: Stmt, buffer: Var) -> bool:
 def _may_leave(stmt: Stmt) -> bool:
     """Whether what follows ``stmt`` may be skipped."""
     return any(isinstance(inner, (Break, Continue)) for inner in walk((stmt,)))
-
-
-def _is_zero(value: Expr) -> bool:
-    return isinstance(value, (tirx.IntImm, tirx.FloatImm)) and float(value.value) == 0
 
 
 def _is_private_work(gemm: MicroGemm, body: Block, registers: tuple[Var, ...]) -> bool:

@@ -1,0 +1,153 @@
+"""Loops along K that fill tiles and multiply them: what their product is added to, and by what factor.
+
+for ko in pipelined(0, K // 128):                        for ko in pipelined(0, K // 128):
+    ... fills As and Ws ...                                  ... fills As and Ws ...
+    gemm(As, Ws, acc, trans_b=True)                          gemm(As, Ws, part, trans_b=True, clear=True)
+                                                             for i, j in parallel(1, 64):
+                                                                 acc[i, j] += float32(part[i, j]) * s[j, ko]
+factor 1                                                 factor s[j, ko]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import TensorLoad, Var
+
+from tilec.backends.cpu.passes.few_bits.tile_values import TileValues
+from tilec.backends.cpu.products.packing import whole_region
+from tilec.ir.exprs import cast_to, dtype_of, inlined, int_value, is_zero, reads, same_all, substitute
+from tilec.ir.nodes import Alloc, Bind, Fill, For, Gemm, Parallel, Pipelined, Store
+from tilec.lowering.analysis.accesses import values_of
+from tilec.lowering.analysis.regions import is_whole
+from tilec.lowering.analysis.whole_stores import stores_each
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tvm.ir import Expr
+
+    from tilec.ir.nodes import Stmt
+
+#: Types of sums.
+_SUMS = ("float32", "int32")
+#: Axes of a matrix.
+_AXES = 2
+
+
+@dataclass(frozen=True, eq=False)
+class LoopProduct:
+    """``gemm`` adds the product of tiles that are ``made`` to its ``c``, an element at ``places`` times
+    ``factor``, a float32; a factor that is None is 1. ``tiles`` are all that such a loop fills or multiplies
+    for itself."""
+
+    gemm: Gemm
+    made: TileValues
+    tiles: tuple[Var, ...]
+    places: tuple[Expr, ...] = ()
+    factor: Expr | None = None
+
+    def factor_at(self, indices: Sequence[Expr]) -> Expr | None:
+        """The factor of element ``indices`` of ``c``."""
+        pairs = zip(self.places, indices, strict=True) if self.factor is not None else ()
+        found = {place: cast_to(at, dtype_of(place)) for place, at in pairs if isinstance(place, Var)}
+        return None if self.factor is None else substitute(self.factor, found)
+
+
+def loop_product(loop: For | Pipelined) -> LoopProduct | None:
+    """The product of a loop in steps of one; None where it has none or several, or does anything else."""
+    gemm = _only_product(loop)
+    if gemm is None:
+        return None
+    at = loop.body.index(gemm)
+    if int_value(gemm.clear) == 0 and at == len(loop.body) - 1:
+        made = _made(loop.body[:at])
+        return None if made is None else LoopProduct(gemm, made, tuple(made.tiles))
+    return _scaled_product(loop, gemm, at)
+
+
+def _only_product(loop: For | Pipelined) -> Gemm | None:
+    """The product of whole matrices of a loop, the second one by its columns, whose sums are float32 or
+    int32."""
+    gemms = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
+    if len(gemms) != 1 or (isinstance(loop, For) and int_value(loop.step) != 1):
+        return None
+    gemm = gemms[0]
+    regions = (gemm.a, gemm.b, gemm.c)
+    if not all(is_whole(region) and len(region.extent) == _AXES for region in regions):
+        return None
+    return gemm if gemm.trans_b and not gemm.trans_a and str(gemm.c.buffer.dtype) in _SUMS else None
+
+
+def _made(stmts: Sequence[Stmt]) -> TileValues | None:
+    """The tiles of statements, if these do nothing but fill them."""
+    made = TileValues(tuple(stmts))
+    fills = [stmt for stmt in stmts if not isinstance(stmt, (Alloc, Bind))]
+    return made if len(made.tiles) == len(fills) else None
+
+
+def _scaled_product(loop: For | Pipelined, gemm: Gemm, at: int) -> LoopProduct | None:
+    """The product of a loop that adds it, scaled, to sums at its end: of nothing but this trip's operands."""
+    part, (*before, last) = gemm.c.buffer, loop.body
+    clears = [stmt for stmt in before[:at] if _clears(stmt, part)]
+    if last is gemm or not (clears or int_value(gemm.clear) == 1):
+        return None
+    rest = [stmt for stmt in before if stmt is not gemm and not _clears(stmt, part)]
+    made = _made(rest)
+    added = None if made is None else _added(last, made, values_of(rest))
+    if made is None or added is None:
+        return None
+    store, value = added
+    factor = _factor(value, part, tuple(store.indices))
+    if factor is None:
+        return None
+    sums = replace(gemm, c=whole_region(store.buffer), clear=tirx.const(0, dtype_of(gemm.clear)))
+    return LoopProduct(sums, made, (*made.tiles, part), tuple(store.indices), factor)
+
+
+def _clears(stmt: Stmt, part: Var) -> bool:
+    """Whether ``stmt`` makes all of ``part`` 0."""
+    if not isinstance(stmt, Fill) or not stmt.dst.buffer.same_as(part):
+        return False
+    return is_whole(stmt.dst) and is_zero(stmt.value)
+
+
+def _added(stmt: Stmt, made: TileValues, names: dict[Var, Expr]) -> tuple[Store, Expr] | None:
+    """The store of a loop that adds a value to each element of a float32 tile, and the value."""
+    if not isinstance(stmt, Parallel) or not stmt.body:
+        return None
+    *own, store = stmt.body
+    if not isinstance(store, Store) or not all(isinstance(name, Bind) for name in own):
+        return None
+    value = made.read(inlined(store.value, names | values_of(own)))
+    if not isinstance(value, tirx.Add) or dtype_of(value) != "float32" or not stores_each(store, stmt):
+        return None
+    for held, other in ((value.a, value.b), (value.b, value.a)):
+        if _is_at(held, store.buffer, tuple(store.indices)) and not reads(other, (store.buffer,)):
+            return store, other
+    return None
+
+
+def _factor(value: Expr, part: Var, places: tuple[Expr, ...]) -> Expr | None:
+    """What the element of ``part`` at ``places`` is multiplied with in float32 to be ``value``; None where it
+    is something else."""
+    if _is_at(value, part, places):
+        return tirx.const(1.0, "float32")
+    if dtype_of(value) != "float32":
+        return None
+    if isinstance(value, tirx.Cast):
+        return _factor(value.value, part, places)
+    if not isinstance(value, tirx.Mul) or reads(value.a, (part,)) == reads(value.b, (part,)):
+        return None
+    scaled, other = (value.a, value.b) if reads(value.a, (part,)) else (value.b, value.a)
+    inner = _factor(scaled, part, places)
+    return None if inner is None else inner * other
+
+
+def _is_at(value: Expr, buffer: Var, places: tuple[Expr, ...]) -> bool:
+    """Whether ``value`` is the element of ``buffer`` at ``places``."""
+    if not isinstance(value, TensorLoad) or not value.source.same_as(buffer):
+        return False
+    return same_all(tuple(value.indices), places)
