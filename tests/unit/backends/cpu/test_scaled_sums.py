@@ -94,7 +94,6 @@ def test_other_ways_to_write_it(parts: dict) -> None:
         {"clear": "ko == 0"},
         {"first": "fill(part[0:+1, 0:+16], 1)", "clear": "False"},
         {"update": f"acc[i, j] = acc[i, j] + {PART} / scales[j]"},
-        {"update": f"acc[i, j] = acc[i, j] + {PART} * scales[j] + 1.0"},
         {"update": f"acc[i, j] = acc[i, j] + {PART} * {PART}"},
         {"update": f"acc[i, j] = acc[i, j] * {PART}"},
         {"update": f"acc[i, j] = acc[i, 0] + {PART} * scales[j]"},
@@ -186,6 +185,62 @@ def test_results(target: str, rows: int, kind: str, depth: int, forms: tuple[str
             wanted = (a * x.astype(np.float64).repeat(depth, 1)) @ (dense * scales.repeat(depth, 1)).T + 5
             room = 1e-6 * np.abs(a.astype(np.float64)) @ np.abs(dense).T
             assert (np.abs(c - wanted) <= room + 1e-3).all(), form
+
+
+#: Updates that add something of their own, and what that is for a row, its sum by ``x`` and ``s``.
+OFFSETS = {
+    "minima": (f"acc[i, j] = acc[i, j] + {PART} * {{x}} * scales[j] - scales[j] * 3.0", lambda x, s: -3 * s),
+    "zeros": (f"acc[i, j] = acc[i, j] + ({PART} + 100.0) * scales[j] * {{x}}", lambda x, s: 100 * s * x),
+    "turned": (
+        f"acc[i, j] = (40.0 - {PART} * -1.0) * {{x}} * scales[j] + acc[i, j]",
+        lambda x, s: 40 * s * x,
+    ),
+    "integers": (
+        "acc[i, j] = acc[i, j] + cast(float32, 9 - (0 - part[i, j])) * {x} * scales[j]",
+        lambda x, s: 9 * s * x,
+    ),
+}
+
+
+@parametrized(
+    ("target", "rows", "kind", "depth", "offsets"),
+    [
+        ("x86-64-v4+vnni", 2, "int8", 32, ("minima", "turned")),
+        ("x86-64-v3", 1, "uint8", 128, ("integers", "zeros")),
+        ("x86-64-v4", 16, "int8", 64, ("minima",)),
+        ("x86-64-v3", 3, "float16", 128, ("zeros", "minima")),
+    ],
+    fast=[("x86-64-v4+vnni", 2, "int8", 32, ("minima", "turned"))],
+)
+def test_offsets(target: str, rows: int, kind: str, depth: int, offsets: tuple[str, ...]) -> None:
+    """What each trip adds counts once, behind the last trip of a piece nothing does."""
+    other = FLOATS if kind == "float16" else {}
+    updates = {name: OFFSETS[name][0].format(x=f"X[by * {rows} + i, ko]") for name in offsets}
+    kernels = {
+        str(at): text("nibbles", rows, kind, depth, div=128, update=update, **other)
+        for at, update in enumerate(updates.values())
+    }
+    assert rows > 8 or all(_summed(kernel, target) for kernel in kernels.values())
+    library, rng = Library(kernels, target), np.random.default_rng(0)
+    n, k = 21, 8192 + 3 * 128
+    w = rng.integers(0, 256, (n, k // 2), np.uint8)
+    dense = np.stack([w & 15, w >> 4], 2).reshape(n, k).astype(np.int64) - 8
+    scales = rng.uniform(0.5, 1, (n, k // depth)).astype(np.float16)
+    for at, name in enumerate(offsets):
+        for m in (1, rows + 5):
+            a, x = _activations(rng, kind, (m, k)), rng.uniform(0.5, 1, (m, k // depth)).astype(np.float32)
+            c = np.zeros((m, n), np.float32)
+            library.run(str(at), [a, x, w, scales, c], {"M": m, "N": n, "K": k})
+            wanted = (a * x.astype(np.float64).repeat(depth, 1)) @ (dense * scales.repeat(depth, 1)).T + 5
+            wanted += OFFSETS[name][1](x[:, None].astype(float), scales[None].astype(float)).sum(2)
+            room = 1e-6 * np.abs(a.astype(np.float64)) @ np.abs(dense).T
+            assert (np.abs(c - wanted) <= room + 0.05).all(), name
+
+
+def test_offsets_of_other_steps_stay() -> None:
+    """A trip of two groups, which would both add what it adds."""
+    minima = OFFSETS["minima"][0].format(x="X[by + i, ko]")
+    assert not _summed(text("nibbles", depth=256, update=minima))
 
 
 def _activations(rng: np.random.Generator, kind: str, shape: tuple[int, int]) -> np.ndarray:

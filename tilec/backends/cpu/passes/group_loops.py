@@ -6,6 +6,8 @@ for ko in pipelined(0, K // 128):                        for ko in pipelined(0, 
                                                              for i, j in parallel(1, 64):
                                                                  acc[i, j] += float32(part[i, j]) * s[j, ko]
 factor 1                                                 factor s[j, ko]
+
+What else each trip adds, such as the minimum of a group times a sum of activations, is its offset.
 """
 
 from __future__ import annotations
@@ -40,20 +42,28 @@ _AXES = 2
 @dataclass(frozen=True, eq=False)
 class LoopProduct:
     """``gemm`` adds the product of tiles that are ``made`` to its ``c``, an element at ``places`` times
-    ``factor``, a float32; a factor that is None is 1. ``tiles`` are all that such a loop fills or multiplies
-    for itself."""
+    ``factor`` and plus ``offset``, float32 numbers; None is 1 or 0. ``tiles`` are all that such a loop fills
+    or multiplies for itself."""
 
     gemm: Gemm
     made: TileValues
     tiles: tuple[Var, ...]
     places: tuple[Expr, ...] = ()
     factor: Expr | None = None
+    offset: Expr | None = None
 
     def factor_at(self, indices: Sequence[Expr]) -> Expr | None:
         """The factor of element ``indices`` of ``c``."""
-        pairs = zip(self.places, indices, strict=True) if self.factor is not None else ()
+        return None if self.factor is None else self._at(self.factor, indices)
+
+    def offset_at(self, indices: Sequence[Expr]) -> Expr | None:
+        """The offset of element ``indices`` of ``c``."""
+        return None if self.offset is None else self._at(self.offset, indices)
+
+    def _at(self, value: Expr, indices: Sequence[Expr]) -> Expr:
+        pairs = zip(self.places, indices, strict=True)
         found = {place: cast_to(at, dtype_of(place)) for place, at in pairs if isinstance(place, Var)}
-        return None if self.factor is None else substitute(self.factor, found)
+        return substitute(value, found)
 
 
 def loop_product(loop: For | Pipelined) -> LoopProduct | None:
@@ -100,11 +110,11 @@ def _scaled_product(loop: For | Pipelined, gemm: Gemm, at: int) -> LoopProduct |
     if made is None or added is None:
         return None
     store, value = added
-    factor = _factor(value, part, tuple(store.indices))
-    if factor is None:
+    found = _linear(value, part, tuple(store.indices))
+    if found is None:
         return None
     sums = replace(gemm, c=whole_region(store.buffer), clear=tirx.const(0, dtype_of(gemm.clear)))
-    return LoopProduct(sums, made, (*made.tiles, part), tuple(store.indices), factor)
+    return LoopProduct(sums, made, (*made.tiles, part), tuple(store.indices), *found)
 
 
 def _clears(stmt: Stmt, part: Var) -> bool:
@@ -122,28 +132,52 @@ def _added(stmt: Stmt, made: TileValues, names: dict[Var, Expr]) -> tuple[Store,
     if not isinstance(store, Store) or not all(isinstance(name, Bind) for name in own):
         return None
     value = made.read(inlined(store.value, names | values_of(own)))
-    if not isinstance(value, tirx.Add) or dtype_of(value) != "float32" or not stores_each(store, stmt):
+    if dtype_of(value) != "float32" or not stores_each(store, stmt):
         return None
-    for held, other in ((value.a, value.b), (value.b, value.a)):
-        if _is_at(held, store.buffer, tuple(store.indices)) and not reads(other, (store.buffer,)):
-            return store, other
-    return None
+    added = _without(value, store.buffer, tuple(store.indices))
+    return None if added is None or reads(added, (store.buffer,)) else (store, added)
 
 
-def _factor(value: Expr, part: Var, places: tuple[Expr, ...]) -> Expr | None:
-    """What the element of ``part`` at ``places`` is multiplied with in float32 to be ``value``; None where it
-    is something else."""
+def _without(value: Expr, buffer: Var, places: tuple[Expr, ...]) -> Expr | None:
+    """What a sum adds to the element of ``buffer`` at ``places``; None where it does not begin with it."""
+    if not isinstance(value, (tirx.Add, tirx.Sub)):
+        return None
+    if _is_at(value.a, buffer, places):
+        return value.b if isinstance(value, tirx.Add) else _negative(value.b)
+    if isinstance(value, tirx.Add) and _is_at(value.b, buffer, places):
+        return value.a
+    inner = _without(value.a, buffer, places)
+    return None if inner is None else type(value)(inner, value.b)
+
+
+def _linear(value: Expr, part: Var, places: tuple[Expr, ...]) -> tuple[Expr, Expr | None] | None:
+    """What the element of ``part`` at ``places`` is multiplied with to be ``value``, and what is added to it,
+    in float32; None where it is something else."""
     if _is_at(value, part, places):
-        return tirx.const(1.0, "float32")
-    if dtype_of(value) != "float32":
+        return tirx.const(1.0, "float32"), None
+    if isinstance(value, tirx.Cast) and dtype_of(value) == "float32":
+        return _linear(value.value, part, places)
+    combined = (tirx.Mul, tirx.Add, tirx.Sub) if dtype_of(value) == "float32" else (tirx.Add, tirx.Sub)
+    if not isinstance(value, combined) or dtype_of(value) not in _SUMS:
         return None
-    if isinstance(value, tirx.Cast):
-        return _factor(value.value, part, places)
-    if not isinstance(value, tirx.Mul) or reads(value.a, (part,)) == reads(value.b, (part,)):
+    first = reads(value.a, (part,))
+    if first == reads(value.b, (part,)):
         return None
-    scaled, other = (value.a, value.b) if reads(value.a, (part,)) else (value.b, value.a)
-    inner = _factor(scaled, part, places)
-    return None if inner is None else inner * other
+    inner, other = _linear(value.a if first else value.b, part, places), value.b if first else value.a
+    if inner is None:
+        return None
+    factor, offset = inner
+    other = cast_to(other, "float32")
+    if isinstance(value, tirx.Mul):
+        return factor * other, None if offset is None else offset * other
+    if isinstance(value, tirx.Sub) and not first:
+        return _negative(factor), other if offset is None else other - offset
+    other = _negative(other) if isinstance(value, tirx.Sub) else other
+    return factor, other if offset is None else offset + other
+
+
+def _negative(value: Expr) -> Expr:
+    return value * tirx.const(-1, dtype_of(value))
 
 
 def _is_at(value: Expr, buffer: Var, places: tuple[Expr, ...]) -> bool:

@@ -35,7 +35,8 @@ class GroupProduct:
     """``rows`` of ``gemm`` of ``loop``: ``activation`` is that of ``row`` and ``k``, ``groups`` are the
     weights of ``column``, of which ``count`` lie in the tensor of the weights. ``tiles`` serve the loop
     alone. The loop has a multiple of ``together`` groups. Where ``gemm`` is ``turned``, weights are its first
-    operand: its rows are columns here."""
+    operand: its rows are columns here. Each trip, which is a group then, adds ``offset`` to the sum of a row
+    and a column."""
 
     loop: For | Pipelined
     gemm: Gemm
@@ -49,6 +50,7 @@ class GroupProduct:
     tiles: tuple[Var, ...]
     together: int
     turned: bool
+    offset: Expr | None = None
 
     @property
     def sums(self) -> str:
@@ -202,16 +204,42 @@ class GroupSums:
         """Adds the groups of a piece and a column to ``total``."""
         step, lane = tirx.Var("t", "int32"), tirx.Var("p", "int32")
         own = [new_tile("own", self.lanes) for _ in range(self.rows)]
+        more = [] if self.product.offset is None else [self._added_tile() for _ in own]
         of_steps = OfSteps(self.groups, self.count, self.product.row, self.rows)
         return [
-            *(Alloc(tile, loc=self.loc) for tile in (*of_steps.values, *own)),
+            *(Alloc(tile, loc=self.loc) for tile in (*of_steps.values, *own, *more)),
             self._steps(of_steps.values),
+            *(self._offsets(row, tile) for row, tile in enumerate(more)),
             *map(self._cleared, own),
             self._serial(step, self._steps_of_piece(), [self._step(step, of_steps, own)]),
             self._each(
                 (lane,), (self.lanes,), *(self._gained(row, tile, lane) for row, tile in enumerate(own))
             ),
+            *(self._more(row, tile) for row, tile in enumerate(more)),
         ]
+
+    def _added_tile(self) -> Var:
+        """A tile of the offsets of the groups of a piece, as many as whole vectors of lanes have."""
+        return new_tile("added", -(-self.count // self.lanes) * self.lanes)
+
+    def _offsets(self, row: int, tile: Var) -> Parallel:
+        """Fills a tile with what the groups of a piece add to the sum of a row and a column, then zeros."""
+        product, group = self.product, tirx.Var("t", "int32")
+        trip = product.loop.start + cast_to(self.piece * self.trips + group, dtype_of(product.loop.var))
+        values = {product.row: int32(row), product.column: self.col, product.loop.var: trip}
+        left = tirx.min(int32(self.count), self._all_trips() - self.piece * self.trips)
+        value = tirx.if_then_else(
+            group < left, substitute(product.offset, values), tirx.const(0.0, "float32")
+        )
+        return self._each((group,), (int(tile.shape[0]),), Store(tile, (group,), value, loc=self.loc))
+
+    def _more(self, row: int, tile: Var) -> Parallel:
+        """Adds the offsets of a piece to a sum."""
+        lane = tirx.Var("p", "int32")
+        place = (int32(row), self.col, lane)
+        terms = (load_at(tile, lane + first) for first in range(0, int(tile.shape[0]), self.lanes))
+        value = reduce(add, terms, tirx.BufferLoad(self.total, list(place)))
+        return self._each((lane,), (self.lanes,), Store(self.total, place, value, loc=self.loc))
 
     def _steps_of_piece(self) -> Expr:
         """How many steps a piece has: as many as are held, or what is left of them."""

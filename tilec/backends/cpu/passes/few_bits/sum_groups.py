@@ -141,7 +141,8 @@ class _Sums(ScopedRewrite):
         """Whether a product reads nothing but tensors that the launch leaves as they are, and tables that
         its loop does."""
         groups = product.groups
-        values = (product.activation, groups.stored, groups.scale, *groups.shared.values())
+        own = [] if product.offset is None else [product.offset]
+        values = (product.activation, groups.stored, groups.scale, *groups.shared.values(), *own)
         read = [load.source for value in values for load in loads(value)]
         tensors = [*read, *(table.source for table in groups.tables if is_global(table.source))]
         tiles = {table.source for table in groups.tables} - set(tensors)
@@ -160,11 +161,14 @@ def _product(
     activation, weight = made.value(first.buffer, (row, k)), made.value(second.buffer, (column, k))
     if activation is None or weight is None:
         return None
-    factor = whole.factor_at((column, row) if turned else (row, column))
+    place = (column, row) if turned else (row, column)
+    factor, offset = whole.factor_at(place), whole.offset_at(place)
     weight = weight if factor is None else cast_to(weight, "float32") * factor
     depth = int_value(first.extent[1]) or 0
     groups = group_numbers(weight, loop.var, loop.start, k, depth, multiple)
     if groups is None or not _are_taken(weight, activation, groups, target):
+        return None
+    if offset is not None and groups.size != depth:
         return None
     together, width = multiple * depth // groups.size, groups.width // integers_of_lanes(activation)
     if width < _FEW_LANES and (not width or together % (LANES // width)):
@@ -174,7 +178,9 @@ def _product(
         return None
     count = tirx.min(tirx.const(int_value(second.extent[0]) or 0, dtype_of(left)), left)
     rows, tiles = int_value(first.extent[0]) or 0, whole.tiles
-    return GroupProduct(loop, gemm, row, column, k, activation, groups, count, rows, tiles, together, turned)
+    return GroupProduct(
+        loop, gemm, row, column, k, activation, groups, count, rows, tiles, together, turned, offset
+    )
 
 
 def _are_taken(weight: Expr, activation: Expr, groups: GroupNumbers, target: Target) -> bool:
