@@ -79,8 +79,7 @@ def loop_product(loop: For | Pipelined) -> LoopProduct | None:
 
 
 def _only_product(loop: For | Pipelined) -> Gemm | None:
-    """The product of whole matrices of a loop, the second one by its columns, whose sums are float32 or
-    int32."""
+    """The product of whole matrices of a loop, the first one by its rows, whose sums are float32 or int32."""
     gemms = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
     if len(gemms) != 1 or (isinstance(loop, For) and int_value(loop.step) != 1):
         return None
@@ -88,7 +87,7 @@ def _only_product(loop: For | Pipelined) -> Gemm | None:
     regions = (gemm.a, gemm.b, gemm.c)
     if not all(is_whole(region) and len(region.extent) == _AXES for region in regions):
         return None
-    return gemm if gemm.trans_b and not gemm.trans_a and str(gemm.c.buffer.dtype) in _SUMS else None
+    return gemm if not gemm.trans_a and str(gemm.c.buffer.dtype) in _SUMS else None
 
 
 def _made(stmts: Sequence[Stmt]) -> TileValues | None:

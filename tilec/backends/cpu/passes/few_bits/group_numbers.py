@@ -48,8 +48,8 @@ _ORDERS = ((1, False), (2, False), (2, True), (4, False), (4, True), (8, False),
 #: Bits of a byte: numbers have no more, and types of tiles have all of these exactly.
 BYTE = 8
 #: Bits of types of stored integers.
-_STORED = {"int8": BYTE, "uint8": BYTE, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32}
-_BITS = _STORED | dict.fromkeys(FLOAT8_TYPES, BYTE)
+STORED = {"int8": BYTE, "uint8": BYTE, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32}
+_BITS = STORED | dict.fromkeys(FLOAT8_TYPES, BYTE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +104,10 @@ class GroupNumbers:
     @property
     def is_zero_beyond(self) -> bool:
         """Whether all elements are 0 where nothing but zeros is read, as beyond a tensor."""
-        if _is_zero(self.scale):
+        if is_zero_beyond(self.scale):
             return True
         zeros = self.shared | {self.integer: tirx.const(0, dtype_of(self.integer))}
-        return not self.tables and all(_is_zero(substitute(each, zeros)) for each in self.numbers)
+        return not self.tables and all(is_zero_beyond(substitute(each, zeros)) for each in self.numbers)
 
     @property
     def are_plain(self) -> bool:
@@ -200,15 +200,13 @@ def _in_groups(value: Expr, steps: _Steps) -> GroupNumbers | None:
     """``value`` in such groups."""
     group, at, analyzer = tirx.Var("t", "int32"), tirx.Var("p", "int32"), sym.Analyzer()
     analyzer.bind(at, tvm.ir.Range(0, steps.size // steps.each))
-    found = [
-        _split(simplified(substitute(value, places), analyzer), at) for places in steps.places(group, at)
-    ]
+    found = [split(simplified(substitute(value, places), analyzer), at) for places in steps.places(group, at)]
     known = [part for part in found if part is not None]
     if len(known) < len(found):
         return None
     first, *others = known
     stored = each_once(load for part in known for load in loads(part.number) if not _is_table(load))
-    if len(stored) != 1 or not _is_side_by_side(stored[0], at, analyzer):
+    if len(stored) != 1 or not is_side_by_side(stored[0], at, analyzer):
         return None
     if dtype_of(stored[0]) not in _BITS or bits_of(stored[0]) > BYTE * steps.each:
         return None
@@ -226,7 +224,7 @@ def _in_groups(value: Expr, steps: _Steps) -> GroupNumbers | None:
 def _joined(parts: list[Expr], kind: str) -> Expr:
     """Stored integers as one of type ``kind``, the first one in its lowest bits; joined without a sign, what
     numbers are read by is no index that is too long for its type."""
-    bits, plain = _STORED[dtype_of(parts[0])], f"u{kind}"
+    bits, plain = STORED[dtype_of(parts[0])], f"u{kind}"
     words = [cast_to(cast_to(part, f"uint{bits}"), plain) for part in parts]
     shifted = (word << tirx.const(bits * at, plain) if at else word for at, word in enumerate(words))
     return cast_to(reduce(or_, shifted), kind)
@@ -268,7 +266,7 @@ def simplified(expr: Expr, analyzer: sym.Analyzer) -> Expr:
             return transform(node.a, visit)
         if next(loads(node), None) is not None:
             return None
-        if isinstance(node, tirx.Cast) and dtype_of(node) in _STORED:
+        if isinstance(node, tirx.Cast) and dtype_of(node) in STORED:
             return _of_known(node, analyzer)
         return analyzer.simplify(node) if dtype_of(node) in ("int32", "int64") else None
 
@@ -282,25 +280,25 @@ def _of_known(node: tirx.Cast, analyzer: sym.Analyzer) -> Expr | None:
     return None if known is None or not 0 <= known < 1 << 7 else tirx.const(known, dtype_of(node))
 
 
-def _split(expr: Expr, at: Var) -> _Number | None:
-    """``expr`` by a number that varies with ``at``; None where it is not made of one. Roundings to types of
-    tiles are left out."""
-    if _is_number(expr, at):
+def split(expr: Expr, at: Var, known: tuple[Var, ...] = ()) -> _Number | None:
+    """``expr`` by a number that varies with ``at``, and may with what is ``known``; None where it is not made
+    of one. Roundings to types of tiles are left out."""
+    if _is_number(expr, at, known):
         return _Number(cast_to(expr, "float32"))
     if isinstance(expr, tirx.Cast) and dtype_of(expr) in CONVERTED:
-        return _split(expr.value, at)
+        return split(expr.value, at, known)
     if isinstance(expr, (tirx.Mul, tirx.Add, tirx.Sub)):
-        return _split_in_two(expr, at)
+        return _split_in_two(expr, at, known)
     return _Number(cast_to(expr, "float32")) if _is_coded(expr, at) else None
 
 
-def _split_in_two(expr: tirx.Mul | tirx.Add | tirx.Sub, at: Var) -> _Number | None:
+def _split_in_two(expr: tirx.Mul | tirx.Add | tirx.Sub, at: Var, known: tuple[Var, ...]) -> _Number | None:
     """A product, a sum or a difference, of which one side varies; of integers no product."""
     first, second = uses(expr.a, (at,)), uses(expr.b, (at,))
     is_float = dtype_of(expr) in CONVERTED
     if first == second or not (is_float or dtype_of(expr) == "int32"):
         return None
-    inner, other = _split(expr.a if first else expr.b, at), _as_float(expr.b if first else expr.a)
+    inner, other = split(expr.a if first else expr.b, at, known), _as_float(expr.b if first else expr.a)
     if inner is None:
         return None
     if not isinstance(expr, tirx.Mul):
@@ -313,14 +311,14 @@ def _as_float(value: Expr) -> Expr:
     return cast_to(value, "float32") if known is None else tirx.const(float(known), "float32")
 
 
-def _is_number(expr: Expr, at: Var) -> bool:
+def _is_number(expr: Expr, at: Var, known: tuple[Var, ...] = ()) -> bool:
     """Whether an integer is a value of one stored integer alone, or what memory has a float of 8 bits."""
     if isinstance(expr, TensorLoad) and dtype_of(expr) in FLOAT8_TYPES:
         return uses(expr, (at,))
     found = each_once(loads(expr))
     if len(found) != 1 or not uses(found[0], (at,)) or not dtype_of(expr).startswith(("int", "uint")):
         return False
-    return not variables_of([_without_loads(expr)])
+    return all(var in known for var in variables_of([_without_loads(expr)]))
 
 
 def _is_coded(expr: Expr, at: Var) -> bool:
@@ -342,7 +340,7 @@ def _without_loads(expr: Expr) -> Expr:
     )
 
 
-def _is_side_by_side(load: TensorLoad, at: Var, analyzer: sym.Analyzer) -> bool:
+def is_side_by_side(load: TensorLoad, at: Var, analyzer: sym.Analyzer) -> bool:
     """Whether ``load`` moves by one element along the last axis with ``at``."""
     *outer, last = load.indices
     strides = load.source.strides
@@ -351,6 +349,7 @@ def _is_side_by_side(load: TensorLoad, at: Var, analyzer: sym.Analyzer) -> bool:
     return near and step == 1 and not any(uses(index, (at,)) for index in outer)
 
 
-def _is_zero(expr: Expr) -> bool:
+def is_zero_beyond(expr: Expr) -> bool:
+    """Whether ``expr`` is 0 where all that it reads is."""
     value = sym.Analyzer().simplify(_without_loads(expr))
     return float(getattr(value, "value", 1)) == 0

@@ -14,7 +14,7 @@ numbers are written where one is found.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tvm import tirx
 
@@ -36,6 +36,24 @@ if TYPE_CHECKING:
 _BOUND = 2.0**64
 
 
+class Activations(Protocol):
+    """``rows`` of activations of a product, in ``pieces`` of ``elements``."""
+
+    loc: Any
+    rows: int
+
+    @property
+    def elements(self) -> int:
+        """Activations of a row in a piece."""
+
+    @property
+    def pieces(self) -> Expr:
+        """How many pieces the loop has."""
+
+    def activation(self, row: int, piece: Expr, at: Expr) -> Expr:
+        """Activation ``at`` of ``piece`` and ``row``."""
+
+
 def sums_stmts(product: GroupProduct, target: Target) -> list[Stmt]:
     """What takes the place of ``product``: sums, where offsets cost an operation for each number in two
     forms, of which the first one is for activations that are finite."""
@@ -45,12 +63,17 @@ def sums_stmts(product: GroupProduct, target: Target) -> list[Stmt]:
     moved = sums_of(replace(product, groups=apart), target)
     if not _gains(moved):
         return exact.stmts()
+    return if_finite(exact, moved.stmts(), exact.stmts())
+
+
+def if_finite(sums: Activations, finite: list[Stmt], others: list[Stmt]) -> list[Stmt]:
+    """The statements for finite activations, where all of ``sums`` are, else ``others``."""
     far = new_tile("far", 1)
     near = tirx.EQ(tirx.BufferLoad(far, [int32(0)]), tirx.const(0.0, "float32"))
     return [
-        Alloc(far, loc=exact.loc),
-        *_looked_through(exact, far),
-        If(near, tuple(moved.stmts()), tuple(exact.stmts()), loc=exact.loc),
+        Alloc(far, loc=sums.loc),
+        *_looked_through(sums, far),
+        If(near, tuple(finite), tuple(others), loc=sums.loc),
     ]
 
 
@@ -62,7 +85,7 @@ def _gains(moved: GroupSums) -> bool:
     return moved.rows == 1 and not (moved.tables and moved.together == 1)
 
 
-def _looked_through(sums: GroupSums, far: Var) -> list[Stmt]:
+def _looked_through(sums: Activations, far: Var) -> list[Stmt]:
     """``far[0]`` = whether an activation is not within the bound, as 1 or 0."""
     piece, at = tirx.Var("c", "int32"), tirx.Var("i", "int32")
     found = new_tile("found", sums.elements)
@@ -87,7 +110,7 @@ def without_offsets(groups: GroupNumbers) -> GroupNumbers | None:
     if groups.each == 1 or not groups.shared:
         return None
     names = tuple(groups.shared)
-    found = [_linear(number, groups.integer, names) for number in groups.numbers]
+    found = [linear(number, groups.integer, names) for number in groups.numbers]
     known = [part for part in found if part is not None]
     if len(known) < len(found) or not all(known[0].is_alike(part) for part in known):
         return None
@@ -110,7 +133,7 @@ class _Linear:
         return same(self.factor, other.factor) and same(self.offset, other.offset)
 
 
-def _linear(expr: Expr, integer: Var, names: tuple[Var, ...]) -> _Linear | None:
+def linear(expr: Expr, integer: Var, names: tuple[Var, ...]) -> _Linear | None:
     """``expr`` as such; None where it is something else of ``integer`` and ``names``."""
     if not uses(expr, names):
         return _Linear(expr, tirx.const(1.0, "float32"), tirx.const(0.0, "float32"))
@@ -119,7 +142,7 @@ def _linear(expr: Expr, integer: Var, names: tuple[Var, ...]) -> _Linear | None:
     ):
         return None
     first = uses(expr.a, (integer,))
-    inner = _linear(expr.a if first else expr.b, integer, names)
+    inner = linear(expr.a if first else expr.b, integer, names)
     if inner is None:
         return None
     other = expr.b if first else expr.a

@@ -18,7 +18,8 @@ rounded elsewhere than the kernel says, those of integers are exact (`group_byte
 product of each trip on its way to the sums (`group_loops`). Bytes are taken as words
 where groups, several of them if need be, surely fill vectors (`group_words`). Zero points are taken off sums
 where activations are finite (`group_offsets`). A tile of many rows may have few of its tensor, or the last
-ones: such a loop stands in a branch.
+ones: such a loop stands in a branch. Weights (K, N) of integers along N have sums of their own
+(`column_sums`).
 """
 
 from __future__ import annotations
@@ -28,9 +29,12 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cpu.passes.column_numbers import column_numbers
+from tilec.backends.cpu.passes.column_sums import FEW_LANES, ColumnProduct, column_stmts
+from tilec.backends.cpu.passes.column_sums import most_rows as most_rows_of_columns
 from tilec.backends.cpu.passes.few_bits.group_bytes import are_bytes, integers_of_lanes, most_rows
 from tilec.backends.cpu.passes.group_loops import loop_product
-from tilec.backends.cpu.passes.few_bits.group_numbers import group_numbers
+from tilec.backends.cpu.passes.few_bits.group_numbers import group_numbers, is_zero_beyond
 from tilec.backends.cpu.passes.few_bits.group_offsets import sums_stmts
 from tilec.backends.cpu.passes.few_bits.group_sums import LANES, GroupProduct
 from tilec.backends.cpu.passes.few_bits.stored_tiles import CONVERTED
@@ -57,10 +61,12 @@ if TYPE_CHECKING:
 _ROWS, _ROWS_OF_BYTES, _ROWS_OF_FLOAT8 = 4, 1, 2
 #: How many rows are told apart in tiles of more.
 _PARTED = (8, 4, 1)
-#: Lanes that are worth a loop, where groups do not surely fill all of them.
-_FEW_LANES = 8
 #: Trips whose groups fill a vector together.
 _TOGETHER = (8, 4, 2)
+
+
+#: Products of few rows, along K or along N.
+FewRows = GroupProduct | ColumnProduct
 
 
 class SumGroups(Pass):
@@ -94,12 +100,14 @@ class _Sums(ScopedRewrite):
         product = self._found(stmt) if isinstance(stmt, (For, Pipelined)) else None
         if product is None:
             return super().stmt(stmt)
-        if product.rows <= _few_rows(product, self.target):
+        if product.rows > _few_rows(product, self.target):
+            return [self._branch(product)]
+        stmts = _stmts(product, self.target)
+        if not any(stmt is product.loop for stmt in walk(tuple(stmts))):
             self.dropped.update(product.tiles)
-            return sums_stmts(product, self.target)
-        return [self._branch(product)]
+        return stmts
 
-    def _branch(self, product: GroupProduct) -> Stmt:
+    def _branch(self, product: FewRows) -> Stmt:
         """The loop of a product of many rows, in front of which one row and few rows are told apart: those
         that some sums are ahead for."""
         branch: Stmt = product.loop
@@ -108,15 +116,18 @@ class _Sums(ScopedRewrite):
         for rows in (rows for rows in _PARTED if rows <= most):
             if left is None or self.facts.prove(left > rows) is True:
                 return branch
-            sums = sums_stmts(replace(product, rows=rows), self.target)
+            sums = _stmts(replace(product, rows=rows), self.target)
             branch = If(left <= rows, tuple(sums), (branch,), loc=branch.loc)
         return branch
 
-    def _found(self, loop: For | Pipelined) -> GroupProduct | None:
+    def _found(self, loop: For | Pipelined) -> FewRows | None:
         """The product that a loop is."""
         whole = loop_product(loop)
         if whole is None or not self._is_own(loop, whole.tiles):
             return None
+        if not whole.gemm.trans_b:
+            columns = _column_product(loop, whole)
+            return columns if columns is not None and self._stay(_reads_of_columns(columns)) else None
         multiple = self._multiple(loop)
         found = (_product(loop, whole, multiple, self.target, turned) for turned in (False, True))
         return next((product for product in found if product is not None and self._stays(product)), None)
@@ -143,11 +154,47 @@ class _Sums(ScopedRewrite):
         groups = product.groups
         own = [] if product.offset is None else [product.offset]
         values = (product.activation, groups.stored, groups.scale, *groups.shared.values(), *own)
+        tensors = [table for table in groups.tables if is_global(table.source)]
+        tiles = {table.source for table in groups.tables} - {table.source for table in tensors}
+        changed = with_overlapping(written_in(product.loop.body), self.launch)
+        return self._stay((*values, *tensors)) and not tiles & changed
+
+    def _stay(self, values: Sequence[Expr]) -> bool:
+        """Whether values are of nothing but tensors that the launch leaves as they are."""
         read = [load.source for value in values for load in loads(value)]
-        tensors = [*read, *(table.source for table in groups.tables if is_global(table.source))]
-        tiles = {table.source for table in groups.tables} - set(tensors)
-        stays = all(is_global(buffer) and buffer not in self.unsure for buffer in tensors)
-        return stays and not tiles & with_overlapping(written_in(product.loop.body), self.launch)
+        return all(is_global(buffer) and buffer not in self.unsure for buffer in read)
+
+
+def _stmts(product: FewRows, target: Target) -> list[Stmt]:
+    """What takes the place of a product."""
+    if isinstance(product, ColumnProduct):
+        return column_stmts(product, target)
+    return sums_stmts(product, target)
+
+
+def _reads_of_columns(product: ColumnProduct) -> tuple[Expr, ...]:
+    """All that a product along N reads."""
+    numbers = product.numbers
+    return (product.activation, numbers.stored, numbers.factor, numbers.offset)
+
+
+def _column_product(loop: For | Pipelined, whole: LoopProduct) -> ColumnProduct | None:
+    """What ``whole`` multiplies, weights (K, N) of several numbers in an integer along N; None where they are
+    none, or activations are not 0 beyond their tensor."""
+    row, column, k = (tirx.Var(name, "int32") for name in ("m", "j", "k"))
+    gemm, made = whole.gemm, whole.made
+    activation, weight = made.value(gemm.a.buffer, (row, k)), made.value(gemm.b.buffer, (k, column))
+    if activation is None or weight is None or whole.factor is not None:
+        return None
+    if dtype_of(weight) not in CONVERTED or dtype_of(activation) not in CONVERTED:
+        return None
+    numbers = column_numbers(weight, k, column, int_value(gemm.b.extent[1]) or 0)
+    if numbers is None or not is_zero_beyond(activation):
+        return None
+    if (int_value(gemm.b.extent[1]) or 0) // numbers.each % FEW_LANES:
+        return None
+    rows = int_value(gemm.a.extent[0]) or 0
+    return ColumnProduct(loop, gemm, row, column, k, activation, numbers, rows, whole.tiles)
 
 
 def _product(
@@ -171,7 +218,7 @@ def _product(
     if offset is not None and groups.size != depth:
         return None
     together, width = multiple * depth // groups.size, groups.width // integers_of_lanes(activation)
-    if width < _FEW_LANES and (not width or together % (LANES // width)):
+    if width < FEW_LANES and (not width or together % (LANES // width)):
         return None
     left = _left(groups.stored, column)
     if left is None:
@@ -191,21 +238,26 @@ def _are_taken(weight: Expr, activation: Expr, groups: GroupNumbers, target: Tar
     return are_floats and groups.is_zero_beyond
 
 
-def _few_rows(product: GroupProduct, target: Target) -> int:
+def _few_rows(product: FewRows, target: Target) -> int:
     """Rows whose tiles have sums alone: of more, other products read what is stored, or tiles are made."""
+    if isinstance(product, ColumnProduct):
+        return _most_rows(product, target)
     if product.groups.are_plain:
         return _ROWS_OF_BYTES
     is_float8 = dtype_of(product.groups.stored) in FLOAT8_TYPES
     return _ROWS_OF_FLOAT8 if is_float8 else _most_rows(product, target)
 
 
-def _most_rows(product: GroupProduct, target: Target) -> int:
-    """Rows for which sums of stored numbers are ahead of tiles of weights."""
+def _most_rows(product: FewRows, target: Target) -> int:
+    """Rows for which sums of stored numbers are ahead of tiles of weights; along N those whose sums half of
+    the registers hold."""
+    if isinstance(product, ColumnProduct):
+        return most_rows_of_columns(product, target)
     are_integers = dtype_of(product.activation) in BYTES
     return most_rows(product.groups, target) if are_integers else _ROWS
 
 
-def _rows_left(product: GroupProduct) -> Expr | None:
+def _rows_left(product: FewRows) -> Expr | None:
     """How many rows of activations there are from the first one of a tile on; None where nothing tells."""
     read = list(loads(product.activation))
     return _left(read[0], product.row) if len(read) == 1 else None

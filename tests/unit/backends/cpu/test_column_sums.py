@@ -1,0 +1,174 @@
+"""Few rows times weights (K, N) of few bits, several along N in an integer: numbers are summed as stored."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from breadth import parametrized
+from compiled import Library, numpy_type
+
+from tilec.backends.pipeline import lower
+from tilec.ir.nodes import Gemm, If, walk
+from tilec.ir.text.parser import parse_kernel
+from tilec.targets import parse_target
+
+TEXT = """
+kernel("k")
+M = dim(int32)
+N = dim(int32, div=8)
+K = dim(int32, div=32)
+A = tensor({wide}, (M, K), ("M", "K"), access="in")
+W = tensor({stored}, (K, N // {each}), ("K", "N // {each}"), access="{access}")
+Z = tensor(int32, ((K + 63) // 64, N // 8), ("(K + 63) // 64", "N // 8"), access="in")
+S = tensor(float16, ((K + 63) // 64, N), ("(K + 63) // 64", "N"), access="in")
+C = tensor(float32, (M, N), ("M", "N"), access="out")
+with launch((N + {n} - 1) // {n}, (M + {m} - 1) // {m}, threads=(128, 1, 1)) as (bx, by):
+    As = alloc({wide}, ({m}, 64), "shared.dyn")
+    Ws = alloc({wide}, (64, {n}), "shared.dyn")
+    acc = alloc(float32, ({m}, {n}), "local.fragment")
+    fill(acc[0:+{m}, 0:+{n}], 5.0)
+    for ko in pipelined(0, (K + 63) // 64, num_stages=2):
+        {activations}
+        for k, j in parallel(64, {n}):
+            Ws[k, j] = cast({wide}, {value})
+        gemm(As[0:+{m}, 0:+64], Ws[0:+64, 0:+{n}], acc[0:+{m}, 0:+{n}], clear=False)
+    {behind}
+    copy(acc[0:+{m}, 0:+{n}], C[by * {m}:+{m}, bx * {n}:+{n}])
+"""
+COPY = "copy(A[by * {m}:+{m}, ko * 64:+64], As[0:+{m}, 0:+64])"
+MOVED = (
+    "for i, k in parallel({m}, 64):\n            As[i, k] = A[by * {m} + i, ko * 64 + k] + cast({wide}, 1)"
+)
+PLACE = "(bx * {n} + j)"
+ORDER = "(j % 2 * 4 + j % 8 // 2) * 4"
+WORD = f"(W[ko * 64 + k, {PLACE} // 8] >> {ORDER} & 15)"
+ZERO = f"(Z[ko, {PLACE} // 8] >> {ORDER} & 15)"
+SCALE = f"cast(float32, S[ko, {PLACE}])"
+NIBBLE = f"(cast(int32, W[ko * 64 + k, {PLACE} // 2]) >> j % 2 * 4 & 15)"
+PAIR = f"(cast(int32, W[ko * 64 + k, {PLACE} // 4]) >> j % 4 * 2 & 3)"
+#: Values of weights by the type that stores them and how many it holds.
+FORMS = {
+    "words": ("int32", 8, f"cast(float32, {WORD} - {ZERO}) * {SCALE}"),
+    "minima": ("int32", 8, f"cast(float32, {WORD}) * {SCALE} + {SCALE} * 2.0"),
+    "nibbles": ("uint8", 2, f"cast(float32, {NIBBLE} - 8) * {SCALE}"),
+    "plain": ("uint8", 2, f"cast(float32, {NIBBLE})"),
+    "pairs": ("uint8", 4, f"cast(float32, {PAIR} - 2) * {SCALE}"),
+}
+
+
+def text(form: str, rows: int = 1, columns: int = 128, wide: str = "float16", **other: str) -> str:
+    stored, each, value = FORMS[form]
+    parts = {"activations": COPY, "access": "in", "value": value, "behind": ""} | other
+    sizes = {"m": rows, "n": columns, "wide": wide}
+    parts = {name: part.format(**sizes) for name, part in parts.items()}
+    return TEXT.format(stored=stored, each=each, **sizes, **parts)
+
+
+def _stmts(kernel: str, target: str = "x86-64-v4") -> list:
+    return list(walk(lower(parse_kernel(kernel), parse_target(target), until="sum_groups").body))
+
+
+def _count(kernel: str, kind: type, target: str = "x86-64-v4") -> int:
+    return sum(isinstance(stmt, kind) for stmt in _stmts(kernel, target))
+
+
+@pytest.mark.parametrize(
+    ("form", "rows", "target"),
+    [("nibbles", 8, "x86-64-v4"), ("plain", 1, "x86-64-v3"), ("pairs", 4, "x86-64-v4")],
+)
+def test_few_rows_make_no_tile(form: str, rows: int, target: str) -> None:
+    assert _count(text(form, rows), Gemm, target) == 0
+
+
+@pytest.mark.parametrize("form", ["words", "minima"])
+def test_offsets_have_the_loop_beside_them(form: str) -> None:
+    """For activations that are not finite."""
+    assert (_count(text(form), Gemm), _count(text(form), If)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"rows": 9},
+        {"columns": 12},
+        {"activations": MOVED},
+        {"value": f"cast(float32, {NIBBLE} - k) * {SCALE}"},
+        {"value": f"cast(float32, {NIBBLE}) * cast(float32, S[k, {PLACE}])"},
+        {"value": f"cast(float32, cast(int32, W[ko * 64 + k, k // 2]) >> j % 2 * 4 & 15) * {SCALE}"},
+        {"access": "inout", "behind": "W[bx, by] = uint8(1)"},
+    ],
+)
+def test_other_products_stay(parts: dict) -> None:
+    """More rows than registers hold sums of (behind a test of how many there are) and integers that fill no
+    half vector have the loop; so have activations that are not 0 beyond their tensor, what varies along K
+    besides numbers, integers that do not lie along N, and weights that the launch changes."""
+    rows = parts.get("rows", 1)
+    assert _count(text("nibbles", **parts), If) == (rows > 8) * 3
+    assert _count(text("nibbles", **parts), Gemm) == 1
+
+
+def _dense(w: np.ndarray, form: str) -> np.ndarray:
+    """The numbers of ``w`` (K, words) by columns."""
+    stored, each, _ = FORMS[form]
+    bits = min(8 * np.dtype(stored).itemsize // each, 4)
+    order = [j % 2 * 4 + j // 2 for j in range(8)] if each == 8 else range(each)
+    shifts = np.array(order) * bits
+    return ((w.astype(np.int64)[..., None] >> shifts) & (1 << bits) - 1).reshape(len(w), -1)
+
+
+def _weights(form: str, w: np.ndarray, z: np.ndarray, s: np.ndarray) -> np.ndarray:
+    q, s = _dense(w, form), s.astype(np.float64).repeat(64, 0)[: len(w)]
+    zeros = _dense(z, "words").repeat(64, 0)[: len(w)]
+    values = {
+        "words": (q - zeros) * s,
+        "minima": q * s + 2 * s,
+        "nibbles": (q - 8) * s,
+        "plain": q.astype(np.float64),
+        "pairs": (q - 2) * s,
+    }
+    return values[form]
+
+
+@parametrized(
+    ("target", "rows", "columns", "wide", "forms"),
+    [
+        ("x86-64-v4", 1, 128, "float16", ("words", "nibbles")),
+        ("x86-64-v3", 1, 64, "float32", ("words", "minima")),
+        ("x86-64-v3", 2, 256, "float16", ("plain", "pairs")),
+        ("x86-64-v4+avx512bf16", 2, 128, "bfloat16", ("words", "pairs")),
+        ("x86-64-v4", 16, 64, "float32", ("minima", "nibbles")),
+        ("x86-64-v2", 1, 128, "float32", ("words", "plain")),
+    ],
+    fast=[
+        ("x86-64-v4", 1, 128, "float16", ("words", "nibbles")),
+        ("x86-64-v3", 1, 64, "float32", ("words", "minima")),
+    ],
+)
+def test_results(target: str, rows: int, columns: int, wide: str, forms: tuple[str, ...]) -> None:
+    """Rows and columns that fill no tile, a last step of K that is not whole, sums that begin elsewhere."""
+    library = Library({str(at): text(form, rows, columns, wide) for at, form in enumerate(forms)}, target)
+    rng, (n, k) = np.random.default_rng(0), (columns + 40, 64 * 3 + 32)
+    z = rng.integers(-(1 << 31), 1 << 31, (4, n // 8), np.int32)
+    s = rng.uniform(0.5, 1, (4, n)).astype(np.float16)
+    for at, form in enumerate(forms):
+        stored, each, _ = FORMS[form]
+        bounds = np.iinfo(stored)
+        w = rng.integers(bounds.min, bounds.max, (k, n // each), stored, endpoint=True)
+        for m in (1, rows + 2):
+            a = rng.standard_normal((m, k)).astype(numpy_type(wide))
+            c = np.zeros((m, n), np.float32)
+            library.run(str(at), [a, w, z, s, c], {"M": m, "N": n, "K": k})
+            wanted = a.astype(np.float64) @ _weights(form, w, z, s) + 5
+            np.testing.assert_allclose(c, wanted, rtol=1e-3, atol=1.0 if wide == "bfloat16" else 0.1)
+
+
+def test_infinite_activations() -> None:
+    """A number less its zero point, times infinity: NaN where they are the same, and nowhere else."""
+    library, rng, (n, k) = Library({"k": text("words")}, "x86-64-v3"), np.random.default_rng(0), (128, 64)
+    w = rng.integers(-(1 << 31), 1 << 31, (k, n // 8), np.int32)
+    z = rng.integers(-(1 << 31), 1 << 31, (1, n // 8), np.int32)
+    a, s, c = np.ones((1, k), np.float16), np.ones((1, n), np.float16), np.zeros((1, n), np.float32)
+    a[0, 3] = np.inf
+    library.run("k", [a, w, z, s, c], {"M": 1, "N": n, "K": k})
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(c, a.astype(np.float32) @ _weights("words", w, z, s).astype(np.float32))

@@ -1,0 +1,203 @@
+"""Sums of stored numbers that lie several in an integer along N, in the place of a product (K, N): the
+statements that `sum_groups` writes.
+
+for t in serial(0, K // 128):
+    held[0, 0:128] = activations of a trip
+    for v in serial(0, 1):
+        for k in serial(0, 128):
+            own_0[0:16] += (W[t * 128 + k, 0:16] & 15) * held[0, k], own_1[0:16] += ...
+        part[0, 0:128:8] = own_0[0:16], part[0, 1:128:8] = own_1[0:16] ...
+    acc[0, 0:128] += part[0, 0:128] * s[t, 0:128] - zero[t, 0:128] * s[t, 0:128] * sums[0]
+
+Lanes have integers of a row, which one vector reads. What is added to numbers is multiplied by the sum of a
+trip's activations, where these are finite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tvm import sym, tirx
+
+from tilec.backends.cpu.nodes import AskAhead
+from tilec.backends.cpu.passes.few_bits.group_numbers import simplified
+from tilec.backends.cpu.passes.few_bits.group_offsets import if_finite
+from tilec.backends.cpu.passes.few_bits.group_sums import LANES, load_at, new_tile
+from tilec.backends.cpu.products.packing import whole_region
+from tilec.backends.cpu.products.tir import SECOND
+from tilec.ir.exprs import cast_to, dtype_of, int32, int_value, substitute
+from tilec.ir.nodes import Alloc, Bind, Fill, For, Gemm, Parallel, Pipelined, Reduce, Store
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.backends.cpu.passes.column_numbers import ColumnNumbers
+    from tilec.ir.nodes import Stmt
+    from tilec.targets import Target
+
+#: Rows of integers to the one that is asked for: docs/performance/cpu-2026-11-30.md.
+_AHEAD = 128
+#: Lanes that vectors of integers have at least.
+FEW_LANES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnProduct:
+    """``rows`` of ``gemm`` of ``loop``: ``activation`` is that of ``row`` and ``k``, ``numbers`` are the
+    weights of ``column``. ``tiles`` serve the loop alone."""
+
+    loop: For | Pipelined
+    gemm: Gemm
+    row: Var
+    column: Var
+    k: Var
+    activation: Expr
+    numbers: ColumnNumbers
+    rows: int
+    tiles: tuple[Var, ...]
+
+    @property
+    def columns(self) -> int:
+        """Columns of the tile."""
+        return int_value(self.gemm.c.extent[1]) or 1
+
+    @property
+    def depth(self) -> int:
+        """Elements along K of a trip."""
+        return int_value(self.gemm.a.extent[1]) or 1
+
+
+def most_rows(product: ColumnProduct, target: Target) -> int:
+    """Rows whose sums half of the registers hold; one at least."""
+    of_one = product.numbers.each * -(-FEW_LANES // target.lanes(32))
+    return max(1, target.vector_registers // 2 // of_one)
+
+
+def column_stmts(product: ColumnProduct, target: Target) -> list[Stmt]:
+    """What takes the place of ``product``: sums, where something is added to numbers for finite activations,
+    and the loop as it was for others."""
+    sums = ColumnSums(product, target)
+    if not product.numbers.has_offset:
+        return sums.stmts()
+    return if_finite(sums, sums.stmts(), [product.loop])
+
+
+class ColumnSums:
+    """What takes the place of one product."""
+
+    def __init__(self, product: ColumnProduct, target: Target) -> None:
+        self.product, self.loc = product, product.gemm.loc
+        self.words = product.columns // product.numbers.each
+        full = self.words % LANES == 0 and target.lanes(32) >= LANES
+        self.lanes = LANES if full else FEW_LANES
+        self.rows, self.elements = product.rows, product.depth
+        self.piece = tirx.Var("c", "int32")
+        self.held = new_tile("held", product.rows, product.depth)
+        self.sums = new_tile("sums", product.rows)
+        self.part = new_tile("part", product.rows, product.columns)
+
+    def stmts(self) -> list[Stmt]:
+        """The statements in place of the loop."""
+        body = (
+            *(Alloc(tile, loc=self.loc) for tile in (self.held, self.sums, self.part)),
+            *self._activations(),
+            self._vectors(tirx.Var("v", "int32"), int32(self.words // self.lanes)),
+            self._results(),
+        )
+        return [self._loop(self.piece, self.pieces, body)]
+
+    @property
+    def pieces(self) -> Expr:
+        """How many trips the loop has, each of which is a piece."""
+        return cast_to(self.product.loop.stop - self.product.loop.start, "int32")
+
+    def activation(self, row: int, piece: Expr, at: Expr) -> Expr:
+        """Activation ``at`` of ``piece`` and ``row``, a float32."""
+        product = self.product
+        inside = {product.row: int32(row), product.loop.var: self._trip(piece), product.k: at}
+        return cast_to(simplified(substitute(product.activation, inside), sym.Analyzer()), "float32")
+
+    def _trip(self, piece: Expr) -> Expr:
+        loop = self.product.loop
+        return loop.start + cast_to(piece, dtype_of(loop.var))
+
+    def _activations(self) -> list[Stmt]:
+        """Fills ``held`` with those of a trip, ``sums`` with what they come to."""
+        product, at = self.product, tirx.Var("i", "int32")
+        stores = (
+            Store(self.held, (int32(row), at), self.activation(row, self.piece, at), loc=self.loc)
+            for row in range(self.rows)
+        )
+        return [
+            Parallel((at,), (product.depth,), tuple(stores), loc=self.loc),
+            Reduce("sum", whole_region(self.held), whole_region(self.sums), 1, True, loc=self.loc),
+        ]
+
+    def _vectors(self, vector: Var, count: Expr) -> For:
+        """The products of each vector of integers, into ``part``."""
+        own = [[new_tile("own", self.lanes) for _ in self.product.numbers.numbers] for _ in range(self.rows)]
+        tiles, k = [tile for row in own for tile in row], tirx.Var("k", "int32")
+        body = (
+            *(Alloc(tile, loc=self.loc) for tile in tiles),
+            *(Fill(whole_region(tile), tirx.const(0.0, "float32"), loc=self.loc) for tile in tiles),
+            self._loop(k, int32(self.elements), (self._step(k, vector, own),)),
+            self._parted(vector, own),
+        )
+        return self._loop(vector, count, body)
+
+    def _step(self, k: Var, vector: Var, own: list[list[Var]]) -> Parallel:
+        """Adds the products of a row of integers to sums of their own for each row and place."""
+        lane, numbers = tirx.Var("p", "int32"), self.product.numbers
+        read = self._stored(k, vector * self.lanes + lane)
+        ahead = self._stored(k + _AHEAD, vector * self.lanes + lane)
+        name = tirx.Var("word", dtype_of(numbers.integer))
+        body: list[Stmt] = [Bind(name, read, loc=self.loc)]
+        for place, number in enumerate(numbers.numbers):
+            value = tirx.Var("number", "float32")
+            body.append(Bind(value, substitute(number, {numbers.integer: name}), loc=self.loc))
+            for row, tiles in enumerate(own):
+                activation = tirx.BufferLoad(self.held, [int32(row), k])
+                gained = value * activation + load_at(tiles[place], lane)
+                body.append(Store(tiles[place], (lane,), gained, loc=self.loc))
+        body.append(AskAhead(read.source, tuple(read.indices), tuple(ahead.indices), SECOND))
+        return Parallel((lane,), (self.lanes,), tuple(body), loc=self.loc)
+
+    def _stored(self, k: Expr, word: Expr) -> tirx.BufferLoad:
+        """What memory has at ``k`` of the trip and at ``word``."""
+        product, numbers = self.product, self.product.numbers
+        inside = {product.k: k, numbers.word: word, product.loop.var: self._trip(self.piece)}
+        indices = [sym.Analyzer().simplify(substitute(index, inside)) for index in numbers.stored.indices]
+        return tirx.BufferLoad(numbers.stored.source, indices)
+
+    def _parted(self, vector: Var, own: list[list[Var]]) -> Parallel:
+        """``part`` = sums in the order of columns."""
+        lane, each = tirx.Var("p", "int32"), self.product.numbers.each
+        stores = (
+            Store(
+                self.part,
+                (int32(row), (vector * self.lanes + lane) * each + place),
+                load_at(tile, lane),
+                loc=self.loc,
+            )
+            for row, tiles in enumerate(own)
+            for place, tile in enumerate(tiles)
+        )
+        return Parallel((lane,), (self.lanes,), tuple(stores), loc=self.loc)
+
+    def _results(self) -> Parallel:
+        """Adds what a trip comes to to the sums of the product."""
+        product, row, column = self.product, tirx.Var("i", "int32"), tirx.Var("j", "int32")
+        inside = {product.column: column, product.loop.var: self._trip(self.piece)}
+        factor, offset = (
+            substitute(each, inside) for each in (product.numbers.factor, product.numbers.offset)
+        )
+        c = product.gemm.c.buffer
+        value = tirx.BufferLoad(c, [row, column]) + tirx.BufferLoad(self.part, [row, column]) * factor
+        if product.numbers.has_offset:
+            value = value + load_at(self.sums, row) * offset
+        store = Store(c, (row, column), value, loc=self.loc)
+        return Parallel((row, column), (product.rows, product.columns), (store,), loc=self.loc)
+
+    def _loop(self, var: Var, count: Expr, body: tuple[Stmt, ...]) -> For:
+        return For("serial", var, int32(0), count, int32(1), body, loc=self.loc)
