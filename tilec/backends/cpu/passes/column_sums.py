@@ -100,12 +100,18 @@ class ColumnSums:
     def stmts(self) -> list[Stmt]:
         """The statements in place of the loop."""
         body = (
-            *(Alloc(tile, loc=self.loc) for tile in (self.held, self.sums, self.part)),
+            *(Alloc(tile, loc=self.loc) for tile in self._tiles()),
             *self._activations(),
             self._vectors(tirx.Var("v", "int32"), int32(self.words // self.lanes)),
             self._results(),
         )
         return [self._loop(self.piece, self.pieces, body)]
+
+    def _tiles(self) -> tuple[Var, ...]:
+        """The tiles of a trip."""
+        return (
+            (self.held, self.part, self.sums) if self.product.numbers.has_offset else (self.held, self.part)
+        )
 
     @property
     def pieces(self) -> Expr:
@@ -129,10 +135,11 @@ class ColumnSums:
             Store(self.held, (int32(row), at), self.activation(row, self.piece, at), loc=self.loc)
             for row in range(self.rows)
         )
-        return [
-            Parallel((at,), (product.depth,), tuple(stores), loc=self.loc),
-            Reduce("sum", whole_region(self.held), whole_region(self.sums), 1, True, loc=self.loc),
-        ]
+        filled = Parallel((at,), (product.depth,), tuple(stores), loc=self.loc)
+        if not product.numbers.has_offset:
+            return [filled]
+        added = Reduce("sum", whole_region(self.held), whole_region(self.sums), 1, True, loc=self.loc)
+        return [filled, added]
 
     def _vectors(self, vector: Var, count: Expr) -> For:
         """The products of each vector of integers, into ``part``."""
