@@ -54,6 +54,19 @@ def test_product(level: str, name: str) -> None:
         )
 
 
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("columns", [12, 20, 24, 44])
+def test_sums_of_a_tile_that_panels_do_not_fill(columns: int, level: str) -> None:
+    """The next row of sums begins behind the columns, not behind the last vector of a panel."""
+    product, rng = Product(bM=16, bN=columns, bK=4, trans_a=True, **HALF), np.random.default_rng(1)
+    library = Library({"k": product.text("k")}, level)
+    for n in (43, 20, 7):
+        args = product.arguments(48, n, 41, rng)
+        args[:2] = (np.round(arg) for arg in args[:2])
+        library.run("k", args, {"M": 48, "N": n, "K": 41})
+        np.testing.assert_array_equal(args[-1], product.expected(args).astype(np.float16), err_msg=f"{n}")
+
+
 @pytest.mark.parametrize(
     ("target", "sums", "halves", "block"),
     [

@@ -133,7 +133,7 @@ class _Builder:
         that reads no more than there is or a narrower one per power of two."""
         block, limit = self.gemm.block, tirx.Var("columns", "int32")
         bind = tirx.Bind(limit, trips_of(self.gemm.columns))
-        if self.gemm.b.panel is not None:
+        if self.gemm.b.panel is not None and self._has_room(block):
             return [bind, *self._panels(block, limit, part)]
         if self._reads_parts(block):
             return [bind, *self._parts(block, limit, part)]
@@ -151,6 +151,11 @@ class _Builder:
         self.whole = False
         wider = part(block, start) if block.vectors > 1 else None
         return [*parts, self._last(block, start, rest, wider, part)]
+
+    def _has_room(self, block: RegisterBlock) -> bool:
+        """Whether rows of sums have room for the last vectors of a panel: the next row begins behind them."""
+        columns = static(self.gemm.c.extent[-1])
+        return columns % block.cols == 0 or (block.vectors <= 2 and columns % block.lanes == 0)
 
     def _reads_parts(self, block: RegisterBlock) -> bool:
         """Whether the last block may have fewer columns than it computes."""
