@@ -71,6 +71,69 @@ def test_elements_in_shared_memory_and_the_tile_added_to_a_tensor(dtype):
     agree(updates(dtype, "shared"), a, b, expected=b.astype(np.float64) + parts[0] + parts[1])
 
 
+def test_elements_of_fragments_that_several_iterations_update():
+    @T.prim_func
+    def main(
+        A: T.Tensor((12, 40), "float16"), L: T.Tensor((12,), "int32"), B: T.Tensor((40,), "float32"),
+        C: T.Tensor((12,), "float16"), D: T.Tensor((7,), "int32"), E: T.Tensor((12, 40), "int32"),
+    ):  # fmt: skip
+        with T.Kernel(1, threads=64):
+            sums, top = T.alloc_fragment((40,), "float32"), T.alloc_fragment((12,), "float16")
+            bins, own = T.alloc_fragment((7,), "int32"), T.alloc_fragment((12, 40), "int32")
+            T.fill(sums, 1)
+            T.fill(top, -3)
+            T.fill(bins, 9)
+            T.fill(own, 5)
+            for i, j in T.Parallel(12, 40):
+                T.atomic_add(sums[j], A[i, j])
+                if j < L[i]:
+                    T.atomic_max(top[i], A[i, j])
+                    T.atomic_min(bins[(i + j) % 7], T.cast(A[i, j], "int32"))
+                E[i, j] = T.atomic_add(own[i, j], j, return_prev=True) + own[i, j]
+            T.copy(sums, B)
+            T.copy(top, C)
+            T.copy(bins, D)
+
+    a, last = numbers(12, 40, dtype="float16"), np.arange(12, dtype=np.int32) * 3
+    kept = np.arange(40) < last[:, None]
+    top = np.maximum(np.where(kept, a, -3).max(1), -3)
+    place = np.add.outer(np.arange(12), np.arange(40)) % 7
+    bins = [min(9, int(a[kept & (place == at)].min())) for at in range(7)]
+    own = np.broadcast_to(10 + np.arange(40), (12, 40))
+    agree(main, a, last, expected=[a.astype(np.float32).sum(0) + 1, top, np.array(bins), own])
+
+
+def test_an_element_of_a_fragment_added_to_one_of_a_tensor_by_one_thread():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "int32"), B: T.Tensor((2,), "int32")):
+        with T.Kernel(1, threads=64):
+            f = T.alloc_fragment((64,), "int32")
+            T.copy(A, f)
+            tx = T.get_thread_binding()
+            if tx == 0:
+                T.atomic_add(B[1], f[17])
+
+    a = numbers(64, dtype="int32")
+    agree(main, a, np.array([3, 4], "int32"), expected=np.array([3, 4 + a[17]]), targets=("sm_80", "sm_90a"))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_elements_of_a_fragment_as_they_are_added_to_neighbours_at_once(dtype):
+    @T.prim_func
+    def main(A: T.Tensor((32, 8), dtype), B: T.Tensor((8,), dtype)):
+        with T.Kernel(2, threads=32) as bx:
+            f = T.alloc_fragment((16, 8), dtype)
+            T.copy(A[bx * 16, 0], f)
+            for i, j in T.Parallel(16, 8):
+                f[i, j] = f[i, j] * f[i, j]
+            for i, j in T.Parallel(16, 8):
+                T.atomic_add(B[j], f[i, j])
+
+    a = np.random.default_rng(2).integers(-2, 3, (32, 8)).astype(getattr(ml_dtypes, dtype, dtype))
+    wanted = (a.astype(np.float32) ** 2).sum(0) + 1
+    agree(main, a, np.ones(8, a.dtype), expected=wanted.astype(a.dtype))
+
+
 def test_extremes_of_short_integers_and_bits_of_wide_ones():
     @T.prim_func
     def main(

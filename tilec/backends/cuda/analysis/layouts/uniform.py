@@ -12,7 +12,7 @@ from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import loads
 from tilec.ir.layout_algebra import thread_terms
-from tilec.ir.nodes import Alloc, Bind, If, Stmt, Store
+from tilec.ir.nodes import Alloc, Atomic, Bind, If, Stmt, Store
 from tilec.ir.places import place_of
 from tilec.ir.traits import expressions
 
@@ -36,7 +36,7 @@ def staged_scalars(
     spread = [buffer for buffer in named if buffer in fragments and not is_everywhere(layouts[buffer])]
     if not spread:
         return [], stmt, []
-    if not isinstance(stmt, (Alloc, Bind, Store, If)):
+    if not isinstance(stmt, (Alloc, Atomic, Bind, Store, If)):
         raise UnsupportedError(
             f"{type(stmt).__name__} reads elements of {spread[0].name}, which is spread over threads",
             place=place_of(stmt),

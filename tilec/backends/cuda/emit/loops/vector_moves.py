@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Bytes of vectors of which a fragment's reads are so many that their addresses count.
 _SUMMED = (1, 2, 4, 8)
+#: Bytes of what instructions take of two 16-bit floats.
+_WORD = 4
 
 
 def load_vector(
@@ -93,10 +95,16 @@ def added_vector(
     buffer: Var, place: Expr, tmp: Var, start: int, width: int, tests: list[Expr], ctx: DeviceContext
 ) -> tirx.Stmt:
     """Adds to ``width`` elements from ``place`` on, each atomically, as `store_vector` writes them. ``tmp``:
-    float32 elements, or words of two smaller ones. TVM writes names out in what it takes the address of: a
-    place that quotients tell has a register."""
+    float32 elements, smaller ones, or words of two of these. TVM writes names out in what it takes the
+    address of: a place that quotients tell has a register."""
     storage = ctx.storage(buffer)
-    count = width * element_bytes(storage.dtype) // element_bytes(str(tmp.dtype))
+    size = width * element_bytes(storage.dtype)
+    if element_bytes(str(tmp.dtype)) < _WORD:
+        pairs = tirx.decl_buffer((size // _WORD,), "uint32", f"{buffer.name}_words", scope="local")
+        joined = _move(pairs, tirx.const(0, "int32"), tmp, tirx.const(start, "int32"), size, ctx)
+        added = added_vector(buffer, place, pairs, 0, width, tests, ctx)
+        return sequence([tirx.AllocBuffer(pairs), joined, added])
+    count = size // element_bytes(str(tmp.dtype))
     begin = start * element_bytes(storage.dtype) // element_bytes(str(tmp.dtype))
     words = [tirx.BufferLoad(tmp, [tirx.const(begin + word, "int32")]) for word in range(count)]
     add = add_vector(storage.dtype, width)
