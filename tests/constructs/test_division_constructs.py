@@ -128,3 +128,30 @@ def test_powers_of_two_whose_exponent_two_loops_tell_are_shifts():
     text = str(to_tir(lower(elaborated(kernel, (x,), {}, {}, {}), chip), chip).launches[0].func)
     assert "t >> p - q" in text
     assert "t & d - 1" in text
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
+def test_numbers_over_a_typed_zero_of_floats_are_infinite_or_none(dtype):
+    @T.prim_func
+    def main(A: T.Tensor((8,), dtype), B: T.Tensor((3, 8), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                B[0, i] = A[i] / T.float32(0.0)
+                B[1, i] = A[i] / T.float32(-0.0)
+                B[2, i] = T.float32(1.0) / T.float32(0.0)
+
+    a = np.array([0, 1, -1, 3, -3, 0, 7, -7], dtype)
+    with np.errstate(all="ignore"):
+        wanted = np.stack([a.astype(np.float32) / np.float32(zero) for zero in (0.0, -0.0)])
+    agree(main, a, expected=np.concatenate([wanted, np.full((1, 8), np.inf, np.float32)]))
+
+
+def test_an_integer_over_a_typed_zero_is_told_what_is_wrong():
+    @T.prim_func
+    def main(A: T.Tensor((8,), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                A[i] = A[i] // T.int32(0)
+
+    with pytest.raises(ValueError, match="it divides by zero"):
+        elaborated(main, (), None, {}, {})

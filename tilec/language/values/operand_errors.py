@@ -38,7 +38,7 @@ def operand_error(symbol: str, types: str, right: Any, error: Exception) -> Sour
     kind, why, remedy = _MISTAKES.get(symbol, (SourceTypeError, "", "cast one side with T.cast"))
     if isinstance(error, ValueError):
         kind, why, remedy = SourceValueError, "", "cast the operand, or use a constant that fits"
-    if symbol in ("/", "//", "%") and isinstance(right, (int, float)) and right == 0:
+    if symbol in ("/", "//", "%") and _is_zero(right):
         kind, why, remedy = SourceValueError, "it divides by zero", "give a divisor other than 0"
     if "cannot make uint" in str(error):
         kind, why = SourceValueError, "an unsigned integer is never negative"
@@ -47,6 +47,14 @@ def operand_error(symbol: str, types: str, right: Any, error: Exception) -> Sour
         kind, why, remedy = SourceValueError, "integers have 64 bits at most", "write a float, or less"
     why = why or str(error).strip().splitlines()[0]
     return source_error(kind, f"operator {symbol} does not take {types}", why=why, remedy=remedy)
+
+
+def _is_zero(value: Any) -> bool:
+    """Whether an operand is the number 0, as it is or of a type."""
+    from tilec.ir.exprs import int_value
+
+    number = value if isinstance(value, (int, float)) else int_value(getattr(value, "expr", None))
+    return number == 0
 
 
 def lacking(what: str, name: str, instead: dict[str, str]) -> AttributeError:

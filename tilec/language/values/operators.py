@@ -3,6 +3,7 @@ dimensions alone, so that tensor extents can be written down by name ("K // 2").
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable
@@ -202,6 +203,9 @@ def _expression(symbol: str, left: Any, right: Any) -> Value:
     few = _of_few_bits(symbol, left, right)
     if few is not None:
         return few
+    zero = _float_zero(right) if symbol == "/" else None
+    if zero is not None:
+        return _over_zero(left, right, zero)
     try:
         result = _folded(symbol, left, right)
         if result is None:
@@ -289,6 +293,20 @@ def _of_few_bits(symbol: str, left: Any, right: Any) -> Value | None:
         return None
     small = cast_value(int(right), left.dtype)
     return cast_value(Value(_OPS[symbol](left.expr, small.expr)), dtype("int32"))
+
+
+def _float_zero(value: Any) -> float | None:
+    """The zero, with its sign, that a typed constant of floats is; None for anything else."""
+    from tvm import tirx
+
+    known = isinstance(value, Value) and isinstance(value.expr, tirx.FloatImm)
+    return float(value.expr.value) if known and value.expr.value == 0 else None
+
+
+def _over_zero(left: Any, right: Value, zero: float) -> Value:
+    """``left`` over a typed zero, which TVM does not divide by: the same infinities and NaN (IEEE 754) as
+    ``left`` times the infinity of the sign of the zero gives."""
+    return _expression("*", left, Value(constant(math.copysign(math.inf, zero), right.dtype)))
 
 
 def _is_bool(value: Any) -> bool:
