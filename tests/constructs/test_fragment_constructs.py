@@ -163,3 +163,21 @@ def test_sums_meet_no_bank_twice_in_a_tile_that_is_added_by_rows(target, rows):
     taken = roads(main, a, b, c, target=target)
     assert not [road for road in taken if road.loss and "bank" in str(road)]
     agree(main, a, b, c, expected=c + product, targets=(target,))
+
+
+def test_elements_that_a_factor_of_one_stores_to_themselves():
+    def scaled(factor):
+        @T.prim_func
+        def main(A: T.Tensor((13, 24), "float32"), B: T.Tensor((13, 24), "float32")):
+            with T.Kernel(1, threads=64):
+                f = T.alloc_fragment((13, 24), "float32")
+                T.copy(A, f)
+                for i, j in T.Parallel(13, 24):
+                    f[i, j] = f[i, j] * factor
+                T.copy(f, B)
+
+        return main
+
+    a = np.arange(13 * 24, dtype=np.float32).reshape(13, 24)
+    for factor in (1, 2):
+        agree(scaled(factor), a, expected=a * factor)

@@ -16,7 +16,6 @@ class Elements(Writer):
         place = self._moved(names, tile.shape)
         value = self._value(2, names, tile, tile.dtype, own=place == names).text
         target = f"{tile.name}[{', '.join(place)}]"
-        value = value if value != target else f"{value} * 1"
         if draw.random() < 0.25:
             self._line(level + 1, f"value = {value}")
             value = "value"

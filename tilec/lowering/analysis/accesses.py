@@ -58,8 +58,11 @@ def element_of(stmt: Store | Atomic) -> Expr:
 
 
 def is_touch(store: Store) -> bool:
-    """Whether a store says that foreign code may write here and behind: it stores an element to itself."""
+    """Whether a store says that foreign code may write here and behind: it stores an element to itself.
+    Fragments have no addresses for such code: what an author stores to itself there is that element alone."""
     value = store.value
+    if store.buffer.scope() == "local.fragment":
+        return False
     is_own = type(value) is TensorLoad and value.source.same_as(store.buffer)
     return is_own and same_all(operands(value), store.indices)
 
