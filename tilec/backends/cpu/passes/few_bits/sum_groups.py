@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.passes.column_numbers import column_numbers
-from tilec.backends.cpu.passes.column_sums import FEW_LANES, ColumnProduct, column_stmts
-from tilec.backends.cpu.passes.column_sums import most_rows as most_rows_of_columns
+from tilec.backends.cpu.passes.few_bits.column_numbers import column_numbers
+from tilec.backends.cpu.passes.few_bits.column_sums import FEW_LANES, ColumnProduct, column_stmts
+from tilec.backends.cpu.passes.few_bits.column_sums import most_rows as most_rows_of_columns
 from tilec.backends.cpu.passes.few_bits.group_bytes import are_bytes, integers_of_lanes, most_rows
-from tilec.backends.cpu.passes.group_loops import loop_product
+from tilec.backends.cpu.passes.few_bits.group_loops import loop_product
 from tilec.backends.cpu.passes.few_bits.group_numbers import group_numbers, is_zero_beyond
 from tilec.backends.cpu.passes.few_bits.group_offsets import sums_stmts
 from tilec.backends.cpu.passes.few_bits.group_sums import LANES, GroupProduct
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from tvm.ir import Expr, TensorLoad, Var
 
-    from tilec.backends.cpu.passes.group_loops import LoopProduct
+    from tilec.backends.cpu.passes.few_bits.group_loops import LoopProduct
     from tilec.backends.cpu.passes.few_bits.group_numbers import GroupNumbers
     from tilec.targets import Target
 

@@ -32,7 +32,7 @@ from tilec.ir.nodes import Alloc, Bind, Fill, For, Gemm, Parallel, Pipelined, Re
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cpu.passes.column_numbers import ColumnNumbers
+    from tilec.backends.cpu.passes.few_bits.column_numbers import ColumnNumbers
     from tilec.ir.nodes import Stmt
     from tilec.targets import Target
 
