@@ -13,7 +13,7 @@ from test_group_bytes import NIBBLE
 from tilec.backends.cpu.codegen.objects import assembly
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
-from tilec.ir.nodes import Gemm, If, walk
+from tilec.ir.nodes import Alloc, Gemm, walk
 from tilec.ir.text.parser import parse_kernel
 from tilec.targets import parse_target
 
@@ -67,14 +67,22 @@ def text(form: str, rows: int = 1, kind: str = "int8", depth: int = 128, **other
     return TEXT.format(kind=kind, stored=stored, **sizes, **parts | other)
 
 
+def _sums(kernel: str, target: str) -> tuple[int, int]:
+    """How many sums of groups there are, and how many loops with a product."""
+    stmts = list(walk(lower(parse_kernel(kernel), parse_target(target), until="sum_groups").body))
+    sums = sum(isinstance(stmt, Alloc) and stmt.buffer.name == "planes" for stmt in stmts)
+    return sums, sum(isinstance(stmt, Gemm) for stmt in stmts)
+
+
 def _summed(kernel: str, target: str = "x86-64-v4+vnni") -> bool:
-    lowered = lower(parse_kernel(kernel), parse_target(target), until="sum_groups")
-    return not any(isinstance(stmt, Gemm) for stmt in walk(lowered.body))
+    """Whether tiles have sums of groups, with the loop beside them, and no loop alone."""
+    sums, loops = _sums(kernel, target)
+    return sums == loops
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("rows", "kind"), [(1, "int8"), (8, "uint8")])
-def test_few_rows_make_no_tile(form: str, rows: int, kind: str) -> None:
+def test_few_rows_add_up_stored_numbers(form: str, rows: int, kind: str) -> None:
     assert _summed(text(form, rows, kind))
 
 
@@ -126,8 +134,7 @@ def test_parts_that_something_else_reads_stay() -> None:
 
 
 def test_tiles_of_many_rows_tell_few_apart() -> None:
-    stmts = walk(lower(parse_kernel(text("nibbles", 16)), parse_target("x86-64-v4"), until="sum_groups").body)
-    assert sum(isinstance(stmt, If) for stmt in stmts) == 3
+    assert _sums(text("nibbles", 16), "x86-64-v4") == (3, 4)
 
 
 def test_instructions() -> None:
@@ -235,6 +242,45 @@ def test_offsets(target: str, rows: int, kind: str, depth: int, offsets: tuple[s
             wanted += OFFSETS[name][1](x[:, None].astype(float), scales[None].astype(float)).sum(2)
             room = 1e-6 * np.abs(a.astype(np.float64)) @ np.abs(dense).T
             assert (np.abs(c - wanted) <= room + 0.05).all(), name
+
+
+@parametrized(
+    ("target", "rows", "kind", "depth"),
+    [
+        ("x86-64-v4+vnni", 1, "int8", 128),
+        ("x86-64-v3", 2, "uint8", 32),
+        ("x86-64-v4", 16, "int8", 64),
+        ("x86-64-v3", 3, "float16", 128),
+    ],
+    fast=[("x86-64-v4+vnni", 1, "int8", 128)],
+)
+def test_infinite_scales(target: str, rows: int, kind: str, depth: int) -> None:
+    """Of a column, of a row, and a trip's NaN: each meets the sum of its group, in which some lanes have
+    nothing, and no other sum."""
+    other = FLOATS if kind == "float16" else {}
+    library = Library({"k": text("nibbles", rows, kind, depth, div=128, **other)}, target)
+    n, k, rng = 21, 8192 + 128, np.random.default_rng(0)
+    w = np.full((n, k // 2), 0x88, np.uint8)
+    w[:, :: depth // 2] = 0x8A
+    s = rng.uniform(0.5, 1, (n, k // depth)).astype(np.float16)
+    s[2, 0], s[4, -1], s[6, 1] = np.inf, -np.inf, np.nan
+    for m in (1, rows + 5):
+        a, c = np.ones((m, k), kind), np.zeros((m, n), np.float32)
+        x = rng.uniform(0.5, 1, (m, k // depth)).astype(np.float32)
+        x[m // 2, -1] = np.inf if m > 1 else 1
+        library.run("k", [a, x, w, s, c], {"M": m, "N": n, "K": k})
+        wanted = 2 * x.astype(np.float64) @ s.astype(np.float64).T + 5
+        np.testing.assert_allclose(c, wanted, rtol=1e-5)
+
+
+def test_infinite_offsets() -> None:
+    """An infinite minimum is added to sums that are finite."""
+    update = f"acc[i, j] = acc[i, j] + {PART} * scales[j] - X[by + i, ko]"
+    library = Library({"k": text("nibbles", update=update)}, "x86-64-v3")
+    w, s = np.full((21, 128), 0x88, np.uint8), np.ones((21, 2), np.float16)
+    a, x, c = np.ones((1, 256), np.int8), np.full((1, 2), np.inf, np.float32), np.zeros((1, 21), np.float32)
+    library.run("k", [a, x, w, s, c], {"M": 1, "N": 21, "K": 256})
+    np.testing.assert_array_equal(c, np.full((1, 21), -np.inf, np.float32))
 
 
 def test_offsets_of_other_steps_stay() -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tvm import tirx
 
 from tilec.backends.cpu.passes.few_bits.group_pairs import PairSums, sums_of
-from tilec.backends.cpu.passes.few_bits.group_sums import new_tile
+from tilec.backends.cpu.passes.few_bits.group_sums import are_near, far_mark, new_tile
 from tilec.backends.cpu.products.packing import whole_region
 from tilec.ir.exprs import int32, same, substitute, uses
 from tilec.ir.nodes import Alloc, Fill, For, If, Parallel, Reduce, Store
@@ -56,24 +56,26 @@ class Activations(Protocol):
 
 def sums_stmts(product: GroupProduct, target: Target) -> list[Stmt]:
     """What takes the place of ``product``: sums, where offsets cost an operation for each number in two
-    forms, of which the first one is for activations that are finite."""
+    forms, of which the first one is for activations that are finite. A loop that is scaled is itself the
+    other form."""
     exact, apart = sums_of(product, target), without_offsets(product.groups)
     if apart is None:
         return exact.stmts()
     moved = sums_of(replace(product, groups=apart), target)
     if not _gains(moved):
         return exact.stmts()
+    if product.scaled:
+        return moved.stmts()
     return if_finite(exact, moved.stmts(), exact.stmts())
 
 
 def if_finite(sums: Activations, finite: list[Stmt], others: list[Stmt]) -> list[Stmt]:
     """The statements for finite activations, where all of ``sums`` are, else ``others``."""
     far = new_tile("far", 1)
-    near = tirx.EQ(tirx.BufferLoad(far, [int32(0)]), tirx.const(0.0, "float32"))
     return [
         Alloc(far, loc=sums.loc),
         *_looked_through(sums, far),
-        If(near, tuple(finite), tuple(others), loc=sums.loc),
+        If(are_near(far), tuple(finite), tuple(others), loc=sums.loc),
     ]
 
 
@@ -91,9 +93,7 @@ def _looked_through(sums: Activations, far: Var) -> list[Stmt]:
     found = new_tile("found", sums.elements)
     body: list[Stmt] = [Alloc(found, loc=sums.loc)]
     for row in range(sums.rows):
-        value = sums.activation(row, piece, at)
-        near = tirx.And(value > -_BOUND, value < _BOUND)
-        mark = tirx.if_then_else(near, tirx.const(0.0, "float32"), tirx.const(1.0, "float32"))
+        mark = far_mark(sums.activation(row, piece, at), _BOUND)
         body += [
             Parallel((at,), (sums.elements,), (Store(found, (at,), mark, loc=sums.loc),), loc=sums.loc),
             Reduce("max", whole_region(found), whole_region(far), 0, False, loc=sums.loc),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -14,7 +15,7 @@ from tilec.backends.cpu.passes.few_bits.group_words import in_words, with_signs
 from tilec.backends.cpu.passes.place_tiles import ASKED
 from tilec.backends.cpu.products.packing import whole_region
 from tilec.ir.exprs import cast_to, dtype_of, int32, int_value, substitute, uses
-from tilec.ir.nodes import Alloc, Bind, Fill, For, Gemm, Parallel, Pipelined, Reduce, Store
+from tilec.ir.nodes import Alloc, Bind, Fill, For, Gemm, If, Parallel, Pipelined, Reduce, Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +37,7 @@ class GroupProduct:
     weights of ``column``, of which ``count`` lie in the tensor of the weights. ``tiles`` serve the loop
     alone. The loop has a multiple of ``together`` groups. Where ``gemm`` is ``turned``, weights are its first
     operand: its rows are columns here. Each trip, which is a group then, adds ``offset`` to the sum of a row
-    and a column."""
+    and a column. ``scaled``: the loop scales the product of each trip as a whole."""
 
     loop: For | Pipelined
     gemm: Gemm
@@ -51,6 +52,7 @@ class GroupProduct:
     together: int
     turned: bool
     offset: Expr | None = None
+    scaled: bool = False
 
     @property
     def sums(self) -> str:
@@ -327,10 +329,25 @@ class GroupSums:
         place = (tirx.Var("i", "int32"), tirx.Var("j", "int32"))
         there = self.product.sum_at(*place)
         gained = tirx.BufferLoad(c, list(there)) + tirx.BufferLoad(result, list(place))
+        added = self._each(place, (self.rows, self.columns), Store(c, there, gained, loc=self.loc))
         return [
             Alloc(result, loc=self.loc),
             Reduce("sum", whole_region(self.total), whole_region(result), 2, True, loc=self.loc),
-            self._each(place, (self.rows, self.columns), Store(c, there, gained, loc=self.loc)),
+            *(self._if_finite(result, added) if self.product.scaled else [added]),
+        ]
+
+    def _if_finite(self, result: Var, added: Stmt) -> list[Stmt]:
+        """``added`` where all of ``result`` is finite, else the loop as it was: an infinite scale makes NaN
+        of lanes whose sums are 0, and infinity of the sum of their group."""
+        far, found = new_tile("far", 1), new_tile("found", self.rows * self.columns)
+        row, column = tirx.Var("i", "int32"), tirx.Var("j", "int32")
+        mark = far_mark(tirx.BufferLoad(result, [row, column]), math.inf)
+        store = Store(found, (row * self.columns + column,), mark, loc=self.loc)
+        return [
+            *(Alloc(tile, loc=self.loc) for tile in (far, found)),
+            self._each((row, column), (self.rows, self.columns), store),
+            Reduce("max", whole_region(found), whole_region(far), 0, True, loc=self.loc),
+            If(are_near(far), (added,), (self.product.loop,), loc=self.loc),
         ]
 
     def _cleared(self, tile: Var) -> Fill:
@@ -381,3 +398,14 @@ def new_tile(name: str, *shape: int, dtype: str = "float32") -> Var:
 def load_at(tile: Var, at: Expr) -> Expr:
     """Element ``at`` of a tile of one axis."""
     return tirx.BufferLoad(tile, [at])
+
+
+def far_mark(value: Expr, bound: float) -> Expr:
+    """0 where ``value`` is less than ``bound`` on both sides of 0, else 1, as of NaN; float32."""
+    near = tirx.And(value > tirx.const(-bound, "float32"), value < tirx.const(bound, "float32"))
+    return tirx.if_then_else(near, tirx.const(0.0, "float32"), tirx.const(1.0, "float32"))
+
+
+def are_near(far: Var) -> Expr:
+    """Whether ``far``, the largest of such marks, says so of none."""
+    return tirx.EQ(load_at(far, int32(0)), tirx.const(0.0, "float32"))

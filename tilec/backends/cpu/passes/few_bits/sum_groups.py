@@ -15,7 +15,8 @@ acc[0, 0:64] = acc[0, 0:64] + sums of total
 
 Weights are read once and in order, long pieces of their rows, and no tile holds them. Sums of floats are
 rounded elsewhere than the kernel says, those of integers are exact (`group_bytes`). A loop may also scale the
-product of each trip on its way to the sums (`group_loops`). Bytes are taken as words
+product of each trip on its way to the sums (`group_loops`); it makes the sums that are not finite, too
+(`GroupSums`). Bytes are taken as words
 where groups, several of them if need be, surely fill vectors (`group_words`). Zero points are taken off sums
 where activations are finite (`group_offsets`). A tile of many rows may have few of its tensor, or the last
 ones: such a loop stands in a branch. Weights (K, N) of integers along N have sums of their own
@@ -224,9 +225,9 @@ def _product(
     if left is None:
         return None
     count = tirx.min(tirx.const(int_value(second.extent[0]) or 0, dtype_of(left)), left)
-    rows, tiles = int_value(first.extent[0]) or 0, whole.tiles
+    rows, tiles, scaled = int_value(first.extent[0]) or 0, whole.tiles, factor is not None
     return GroupProduct(
-        loop, gemm, row, column, k, activation, groups, count, rows, tiles, together, turned, offset
+        loop, gemm, row, column, k, activation, groups, count, rows, tiles, together, turned, offset, scaled
     )
 
 
