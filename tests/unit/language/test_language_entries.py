@@ -116,6 +116,7 @@ def test_modules_that_do_not_import(tmp_path, code, what, line):
     assert error.remedy
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:")  # of libraries with threads that other tests have loaded
 def test_processes_that_a_module_forks_end_themselves(tmp_path):
     code = "import os\nchild = os.fork()\nif not child:\n    os._exit(5)\nended = os.waitpid(child, 0)[1]\n"
     (tmp_path / "kernels.py").write_text(code)
