@@ -10,6 +10,7 @@ numbers.
     0 < x             is not    0 - x < 0 where x is unsigned: TVM fails there on literals
     uint16(min(i, -4)) is not   uint16(-4), of which TVM has no number, nor of int8(16384)
     max(x, 7) << 30   is not    7 << 30 where 7 is the greatest x: nor of that, where it leaves the type
+    int32(x * 0.5)    lies not  between whole numbers that x * 0.5 lies between
 
 Passes that flatten indices assume conditions of branches, and take the 5 of ``x + 5 < y`` to the other side.
 Behind `hide_numbers` they are calls that nothing looks into; `show_numbers` turns them back. By
@@ -50,8 +51,14 @@ def hide_numbers() -> Any:
     return body_pass("HideNumbers", lambda _function: rewritten)
 
 
+def hide_whole_parts() -> Any:
+    """The pass in front of one that asks between which numbers names lie: what is cut off a float is a number
+    of TVM's that it takes for a whole one, and fails."""
+    return body_pass("HideWholeParts", lambda _function: [(tirx.Cast, _hidden_whole_part)])
+
+
 def show_numbers() -> Any:
-    """The pass behind it."""
+    """The pass behind either."""
     return body_pass("ShowNumbers", lambda _function: [(Call, _shown)])
 
 
@@ -105,8 +112,13 @@ def _hidden_cast(cast: tirx.Cast) -> Expr:
     """Of indices: what memory holds is no number that the simplifier knows."""
     small = dtype_of(cast).startswith(("uint", "int8", "int16"))
     if not (small and dtype_of(cast.value).startswith("int")) or next(loads(cast.value), None) is not None:
-        return cast
+        return _hidden_whole_part(cast)
     return tirx.call_pure_extern(dtype_of(cast), _CAST, cast.value)
+
+
+def _hidden_whole_part(cast: tirx.Cast) -> Expr:
+    whole = scalar_dtype(cast).startswith(("int", "uint")) and "float" in dtype_of(cast.value)
+    return tirx.call_pure_extern(dtype_of(cast), _CAST, cast.value) if whole else cast
 
 
 def _shown_cast(call: Call) -> Expr:

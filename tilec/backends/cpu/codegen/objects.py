@@ -196,11 +196,18 @@ def _passes() -> list[Any]:
 
     from tilec.backends.cpu.codegen.keep_steps import keep_steps
     from tilec.backends.cpu.codegen.round_alike import round_alike
-    from tilec.lowering.emission.keep_numbers import hide_numbers, part_unequal, show_numbers
+    from tilec.lowering.emission.keep_numbers import (
+        hide_numbers,
+        hide_whole_parts,
+        part_unequal,
+        show_numbers,
+    )
 
     return [
         s_tir.transform.LowerOpaqueBlock(),
+        hide_whole_parts(),
         tirx.transform.FlattenBuffer(),
+        show_numbers(),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.VectorizeLoop(True),
         tirx.transform.UnrollLoop(),
