@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from wide_writer import Shape, Tile
 
 from tilec.errors import SourceIndexError
 from tilec.ir.nodes import Kernel
@@ -46,24 +47,6 @@ def main(
 ):
     with T.Kernel({blocks}, threads={threads}) as bx:
 """
-
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A tile, or a view of the one that it is ``of``."""
-
-    name: str
-    shape: Shape
-    dtype: str
-    shared: bool
-    of: str = ""
-
-    @property
-    def memory(self) -> str:
-        """The tile whose elements it has."""
-        return self.of or self.name
 
 
 @dataclass
