@@ -325,17 +325,14 @@ class _Inference:
     def _summed(self, loop: Parallel, plain: Layout) -> Layout | None:
         """The layout of a loop over fragments that reductions sum in trips that move nothing of them, where
         it is better than a ``plain`` one."""
-        axes = {self.summed[item.buffer] for item in accesses(loop.body) if item.buffer in self.summed}
-        if len(axes) != 1 or len(extents := loop_extents(loop)) != 2:
+        found = {self.summed[item.buffer] for item in accesses(loop.body) if item.buffer in self.summed}
+        if len(found) != 1 or len(extents := loop_extents(loop)) != 2:
             return None
-        axis = axes.pop()
-        lines = (
-            stmt
-            for stmt in self.work
-            if isinstance(stmt, Parallel) and loop_extents(stmt) == (extents[axis],)
-        )
+        summed = found.pop()
+        along = (extents[summed.axis],)
+        lines = (stmt for stmt in self.work if isinstance(stmt, Parallel) and loop_extents(stmt) == along)
         vector = max((self.alike.get(line, self.widths[line]) for line in lines), default=1)
-        return summed_layout(extents, axis, self.warps, vector, plain)
+        return summed_layout(extents, summed, self.warps, vector, plain)
 
     def _coalesced(self, loop: Parallel) -> Layout:
         """The layout of a loop that no fragment decides. What fragments whose rows its iterations have leave
