@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from tilec.errors import (
 )
 from tilec.ir.guards import Guard
 from tilec.language.frontend.elaborate import describe, elaborate, load_entry, parameters
+from tilec.language.frontend.process_ends import ends_refused
 
 HEAD = "import tilec\nimport tilec.language as T\n"
 
@@ -121,6 +123,18 @@ def test_processes_that_a_module_forks_end_themselves(tmp_path):
     code = "import os\nchild = os.fork()\nif not child:\n    os._exit(5)\nended = os.waitpid(child, 0)[1]\n"
     (tmp_path / "kernels.py").write_text(code)
     assert os.waitstatus_to_exitcode(load_entry("kernels.py:ended", tmp_path)) == 5
+    assert os._exit.__module__ == "posix"
+
+
+def test_blocks_that_refuse_ends_may_overlap():
+    first, second = ends_refused(), ends_refused()
+    with ThreadPoolExecutor(1) as other:
+        first.__enter__()
+        other.submit(second.__enter__).result()
+        first.__exit__(None, None, None)
+        with pytest.raises(SystemExit, match=r"os\._exit"):
+            other.submit(os._exit, 3).result()
+        other.submit(second.__exit__, None, None, None).result()
     assert os._exit.__module__ == "posix"
 
 
