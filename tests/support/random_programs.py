@@ -7,6 +7,7 @@ Conditions look at places and at inputs alone, so that rounding never decides.""
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +37,22 @@ def entry(M, N, K, ld):
         S: T.Tensor((M,), "float32"),
     ):
 """
+
+
+def sum_parts(draw: random.Random, line: Callable[[int, str], None], value: Callable[[str], str]) -> None:
+    """Writes a launch that sums rows of ``part``, and makes each element of Y by a value at its place."""
+    rows, cols = draw.choice([1, 4, 9]), draw.choice([8, 21, 64])
+    line(2, f"with T.Kernel(T.ceildiv(M, {rows}), threads=64) as bm:")
+    line(3, f'total = T.alloc_fragment(({rows},), "float32")')
+    line(3, f'piece = T.alloc_fragment(({rows}, {cols}), "float32")')
+    line(3, "T.clear(total)")
+    line(3, f"for jo in T.serial(T.ceildiv(N, {cols})):")
+    line(4, f"T.copy(part[bm * {rows}, jo * {cols}], piece)")
+    line(4, "T.reduce_sum(piece, total, dim=1, clear=False)")
+    line(3, f"for jo in T.serial(T.ceildiv(N, {cols})):")
+    line(4, f"for i, j in T.Parallel({rows}, {cols}):")
+    at = f"[bm * {rows} + i, jo * {cols} + j]"
+    line(5, f"Y{at} = {value(at)}")
 
 
 @dataclass
@@ -138,18 +155,7 @@ class Program:
         self._line(5, f"S[{row}] = s[i] + top[i]")
 
     def _second_launch(self) -> None:
-        rows, cols = self.random.choice([1, 4, 9]), self.random.choice([8, 21, 64])
-        self._line(2, f"with T.Kernel(T.ceildiv(M, {rows}), threads=64) as bm:")
-        self._line(3, f'total = T.alloc_fragment(({rows},), "float32")')
-        self._line(3, f'piece = T.alloc_fragment(({rows}, {cols}), "float32")')
-        self._line(3, "T.clear(total)")
-        self._line(3, f"for jo in T.serial(T.ceildiv(N, {cols})):")
-        self._line(4, f"T.copy(part[bm * {rows}, jo * {cols}], piece)")
-        self._line(4, "T.reduce_sum(piece, total, dim=1, clear=False)")
-        self._line(3, f"for jo in T.serial(T.ceildiv(N, {cols})):")
-        self._line(4, f"for i, j in T.Parallel({rows}, {cols}):")
-        at = f"[bm * {rows} + i, jo * {cols} + j]"
-        self._line(5, f"Y{at} = part{at} + total[i] * 0.01")
+        sum_parts(self.random, self._line, lambda at: f"part{at} + total[i] * 0.01")
 
     def _step(self, level: int) -> None:
         steps = [self._product, self._product, self._elementwise, self._elementwise, self._reduce,

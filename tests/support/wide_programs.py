@@ -17,6 +17,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+from random_programs import sum_parts
 from wide_elements import Elements
 from wide_products import Products
 from wide_tiles import BINS, Tiles
@@ -232,19 +233,10 @@ class WideProgram(Elements, Products, Tiles):
         )
 
     def _second_launch(self) -> None:
-        rows, cols = self.random.choice([1, 4, 9]), self.random.choice([8, 21, 64])
-        self._line(2, f"with T.Kernel(T.ceildiv(M, {rows}), threads=64) as bm:")
-        self._line(3, f'total = T.alloc_fragment(({rows},), "float32")')
-        self._line(3, f'piece = T.alloc_fragment(({rows}, {cols}), "float32")')
-        self._line(3, "T.clear(total)")
-        self._line(3, f"for jo in T.serial(T.ceildiv(N, {cols})):")
-        self._line(4, f"T.copy(part[bm * {rows}, jo * {cols}], piece)")
-        self._line(4, "T.reduce_sum(piece, total, dim=1, clear=False)")
-        self._line(3, f"for jo in T.serial(T.ceildiv(N, {cols})):")
-        self._line(4, f"for i, j in T.Parallel({rows}, {cols}):")
-        at = f"[bm * {rows} + i, jo * {cols} + j]"
-        value = resting(Value(f"(part{at} + total[i])", "float32", 1000), self.dtypes["y"])
-        self._line(5, f"Y{at} = {value.text}")
+        def value(at: str) -> str:
+            return resting(Value(f"(part{at} + total[i])", "float32", 1000), self.dtypes["y"]).text
+
+        sum_parts(self.random, self._line, value)
 
     # ---- steps ----
 
