@@ -10,24 +10,20 @@ A name tells a pass that all trips mean the same place.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.ir import TensorLoad, Var
+from tvm.ir import Var
 
-from tilec.ir.exprs import int32, loads, transform
-from tilec.ir.nodes import Alloc, Bind, Block, For, Launch, Pipelined, Stmt, Store, While, every_block, walk
-from tilec.ir.traits import Rewriter, buffers, expressions
-from tilec.lowering.analysis.uses import addressed_in
+from tilec.ir.exprs import int32
+from tilec.ir.nodes import Bind, Block, For, Launch, Pipelined, Stmt, Store, While, every_block, walk
 from tilec.lowering.passes.base import LaunchPass
-from tilec.lowering.passes.name_variables import VALUES, first_loads, is_one
+from tilec.lowering.passes.name_variables import NamedMemory, first_loads, plain_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
-    from tvm.ir import Expr
 
 _LOOPS = (For, Pipelined, While)
 
@@ -44,7 +40,7 @@ class NameSettled(LaunchPass):
 
 def _settled(body: Block) -> dict[Stmt, list[Var]]:
     """The last statements of blocks that store some memory, and that memory, where loops behind read it."""
-    plain = _plain(body)
+    plain = plain_memory(body)
     found: dict[Stmt, list[Var]] = {}
     for block in every_block(body) if plain else ():
         for buffer in plain:
@@ -54,18 +50,6 @@ def _settled(body: Block) -> dict[Stmt, list[Var]]:
     return found
 
 
-def _plain(body: Block) -> list[Var]:
-    """Single elements of threads that statements store and read, and nothing else."""
-    stmts = [stmt for stmt in walk(body) if not isinstance(stmt, Alloc)]
-    alone = {stmt.buffer for stmt in walk(body) if isinstance(stmt, Alloc) and is_one(stmt)} - addressed_in(
-        body
-    )
-    uses = Counter(buffer for stmt in stmts for buffer in buffers(stmt))
-    known = Counter(load.source for load in first_loads(stmt for stmt in stmts if isinstance(stmt, VALUES)))
-    known += Counter(stmt.buffer for stmt in stmts if isinstance(stmt, Store))
-    return [buffer for buffer in alone if uses[buffer] == known[buffer]]
-
-
 def _stores(stmt: Stmt, buffer: Var) -> bool:
     return any(isinstance(inner, Store) and inner.buffer.same_as(buffer) for inner in walk((stmt,)))
 
@@ -73,38 +57,25 @@ def _stores(stmt: Stmt, buffer: Var) -> bool:
 def _is_read(block: Block, buffer: Var) -> bool:
     """Whether loops of a block read memory."""
     inside = (inner for stmt in block if isinstance(stmt, _LOOPS) for inner in walk((stmt,)))
-    return any(load.source.same_as(buffer) for load in _loads(inside))
+    return any(load.source.same_as(buffer) for load in first_loads(inside))
 
 
-def _loads(stmts: Iterable[Stmt]) -> Iterator[TensorLoad]:
-    return (load for stmt in stmts for expr in expressions(stmt) for load in loads(expr))
-
-
-class _Names(Rewriter):
+class _Names(NamedMemory):
     """Rewrites blocks with names behind the statements that are ``found``."""
 
     def __init__(self, found: dict[Stmt, list[Var]]) -> None:
         super().__init__()
         self._found = found
-        self._names: dict[Var, Var] = {}
 
     def block(self, block: Iterable[Stmt]) -> Block:
         """A block, in which names hold to its end."""
-        before = self._names
+        before = self.names
         made: list[Stmt] = []
         for stmt in block:
             made += self.stmts(stmt)
             for buffer in self._found.get(stmt, ()):
                 name = tirx.Var(f"{buffer.name}_settled", str(buffer.dtype))
                 made.append(Bind(name, tirx.BufferLoad(buffer, [int32(0)]), loc=stmt.loc))
-                self._names = {**self._names, buffer: name}
-        self._names = before
+                self.names = {**self.names, buffer: name}
+        self.names = before
         return tuple(made)
-
-    def expr(self, expr: Expr) -> Expr:
-        """A value that reads names."""
-
-        def named(node: Expr) -> Var | None:
-            return self._names.get(node.source) if isinstance(node, TensorLoad) else None
-
-        return transform(expr, named)

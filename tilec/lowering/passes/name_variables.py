@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 #: Statements that read values; others may take an element for the memory that it is.
-VALUES = (Bind, Copy, Fill, For, If, Parallel, Pipelined, Store, While)
+_VALUES = (Bind, Copy, Fill, For, If, Parallel, Pipelined, Store, While)
 
 
 class NameVariables(LaunchPass):
@@ -58,24 +58,42 @@ class NameVariables(LaunchPass):
 
 def _named(body: Block) -> set[Store]:
     """The stores whose values can have a name."""
-    stmts = list(walk(body))
-    alone = {stmt.buffer for stmt in stmts if isinstance(stmt, Alloc) and is_one(stmt)} - addressed_in(body)
-    reads = Counter(load.source for load in first_loads(stmt for stmt in stmts if isinstance(stmt, VALUES)))
-    uses = Counter(buffer for stmt in stmts if not isinstance(stmt, Alloc) for buffer in buffers(stmt))
-    plain = {buffer for buffer in alone if uses[buffer] == reads[buffer] + 1}
+    once = {buffer: memory.reads for buffer, memory in plain_memory(body).items() if memory.stores == 1}
     return {
         store
         for block in every_block(body)
         for position, store in enumerate(block)
         if isinstance(store, Store)
-        and store.buffer in plain
+        and store.buffer in once
         and not is_foreign(store.value)
         and sum(load.source.same_as(store.buffer) for load in first_loads(walk(block[position + 1 :])))
-        == reads[store.buffer]
+        == once[store.buffer]
     }
 
 
-def is_one(stmt: Alloc) -> bool:
+class Memory(NamedTuple):
+    """How many statements store an element of a thread, and how often others read it."""
+
+    stores: int
+    reads: int
+
+
+def plain_memory(body: Block) -> dict[Var, Memory]:
+    """The integers and bools of threads that statements store and read, and use in no other way, in the order
+    of their allocations."""
+    stmts, addressed = list(walk(body)), addressed_in(body)
+    alone = [stmt.buffer for stmt in stmts if isinstance(stmt, Alloc) and _is_one(stmt)]
+    reads = Counter(load.source for load in first_loads(stmt for stmt in stmts if isinstance(stmt, _VALUES)))
+    stores = Counter(stmt.buffer for stmt in stmts if isinstance(stmt, Store))
+    uses = Counter(buffer for stmt in stmts if not isinstance(stmt, Alloc) for buffer in buffers(stmt))
+    return {
+        buffer: Memory(stores[buffer], reads[buffer])
+        for buffer in alone
+        if buffer not in addressed and uses[buffer] == reads[buffer] + stores[buffer]
+    }
+
+
+def _is_one(stmt: Alloc) -> bool:
     """Whether an allocation is one integer, or a bool, of a thread."""
     buffer = stmt.buffer
     kind = str(buffer.dtype)
@@ -89,12 +107,28 @@ def first_loads(stmts: Iterable[Stmt]) -> Iterator[TensorLoad]:
     return (load for load in found if all(int_value(index) == 0 for index in load.indices))
 
 
-class _Names(Rewriter):
+class NamedMemory(Rewriter):
+    """Rewrites values that read memory as the ``names`` that it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: dict[Var, Var] = {}
+
+    def expr(self, expr: Expr) -> Expr:
+        """A value that reads names."""
+
+        def named(node: Expr) -> Var | None:
+            return self.names.get(node.source) if isinstance(node, TensorLoad) else None
+
+        return transform(expr, named)
+
+
+class _Names(NamedMemory):
     """Rewrites statements with ``found`` stores as names, without the memory that they store to."""
 
     def __init__(self, found: set[Store]) -> None:
         super().__init__()
-        self._names = {
+        self.names = {
             store.buffer: tirx.Var(str(store.buffer.name), str(store.buffer.dtype)) for store in found
         }
 
@@ -103,19 +137,11 @@ class _Names(Rewriter):
         return rewrite_blocks(self.block(body), self._without_memory)
 
     def _without_memory(self, block: Block) -> list[Stmt]:
-        return [stmt for stmt in block if not isinstance(stmt, Alloc) or stmt.buffer not in self._names]
+        return [stmt for stmt in block if not isinstance(stmt, Alloc) or stmt.buffer not in self.names]
 
     def stmt(self, stmt: Stmt) -> Stmt:
         """A statement; a store of what has a name binds it."""
-        if not isinstance(stmt, Store) or stmt.buffer not in self._names:
+        if not isinstance(stmt, Store) or stmt.buffer not in self.names:
             return super().stmt(stmt)
         value = cast_to(self.expr(stmt.value), str(stmt.buffer.dtype))
-        return Bind(self._names[stmt.buffer], value, loc=stmt.loc)
-
-    def expr(self, expr: Expr) -> Expr:
-        """A value that reads names."""
-
-        def named(node: Expr) -> Var | None:
-            return self._names.get(node.source) if isinstance(node, TensorLoad) else None
-
-        return transform(expr, named)
+        return Bind(self.names[stmt.buffer], value, loc=stmt.loc)

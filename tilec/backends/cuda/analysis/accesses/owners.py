@@ -190,12 +190,9 @@ def bound_names(block: Block) -> dict[Var, Expr]:
 def steady_names(launch: Launch) -> set[Var]:
     """The names that a launch binds once, in no loop, to values that are the same for all threads."""
     times = Counter(stmt.var for stmt in walk(launch.body) if isinstance(stmt, Bind))
-    uniformity = Uniformity(launch)
-    return {
-        stmt.var
-        for stmt in _once(launch.body)
-        if isinstance(stmt, Bind) and times[stmt.var] == 1 and not uniformity.varies(stmt.var)
-    }
+    once = (stmt.var for stmt in _once(launch.body) if isinstance(stmt, Bind) and times[stmt.var] == 1)
+    found = set(once)
+    return found - Uniformity(launch).varying if found else found
 
 
 def _once(block: Block) -> Iterator[Stmt]:

@@ -90,7 +90,7 @@ def _summed_in(stmts: Sequence[Stmt], fragments: Set[Var]) -> dict[Var, Summed]:
     loops = [stmt for stmt in stmts if isinstance(stmt, Parallel)]
     reductions = [stmt for stmt in stmts if isinstance(stmt, Reduce)]
     others = (stmt for stmt in stmts if not isinstance(stmt, (Parallel, Reduce, Alloc)))
-    fixed = {buffer for stmt in others if not any(True for _ in children(stmt)) for buffer in buffers(stmt)}
+    fixed = {buffer for stmt in others if not children(stmt) for buffer in buffers(stmt)}
     found: dict[Var, Summed] = {}
     for group in _groups(loops, fragments):
         sums = [stmt for stmt in reductions if stmt.src.buffer in group]
