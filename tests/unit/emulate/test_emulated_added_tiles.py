@@ -279,3 +279,59 @@ def test_a_product_may_add_to_rows_that_a_table_names(dtype):
     np.add.at(wanted, rows[:67], (weights[:, None] * (a.astype(np.float32) @ b))[:67])
     run(made, a, b, rows, weights, c)
     np.testing.assert_array_equal(c.astype(np.float32), wanted)
+
+
+def masked_trips(held):
+    """Products of rows of A, of which the first n count, with ``held`` fragments that trips hand on."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((256, 64), "float16"),
+        B: T.Tensor((64, 64), "float16"),
+        n: T.int32,
+        C: T.Tensor((256, 64), "float32"),
+        D: T.Tensor((held, 64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128) as _:
+            As = T.alloc_shared((64, 64), "float16")
+            Bs = T.alloc_shared((64, 64), "float16")
+            s = T.alloc_fragment((64, 64), "float32")
+            sums = [T.alloc_fragment((64, 64), "float32") for _ in range(held)]
+            T.copy(B, Bs)
+            for each in sums:
+                T.clear(each)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[k * 64, 0], As)
+                T.gemm(As, Bs, s, clear_accum=True)
+                for i, j in T.Parallel(64, 64):
+                    s[i, j] = T.if_then_else(k * 64 + i < n, s[i, j], 0)
+                for number, each in enumerate(sums):
+                    for i, j in T.Parallel(64, 64):
+                        each[i, j] += s[i, j] * (number + 1)
+                T.atomic_add(C[k * 64, 0], s)
+            for number, each in enumerate(sums):
+                T.copy(each, D[number, 0, 0])
+
+    return main
+
+
+@pytest.mark.parametrize(("held", "loops"), [(1, 2), (5, 1)])
+def test_trips_that_go_apart_add_by_one_tile(held, loops):
+    """A warpgroup that may share its multiprocessor keeps one loop where registers are few."""
+    kernel = kernel_of(masked_trips, held=held)
+    assert added(kernel) == loops
+    (launch,) = lower(kernel, SM90A).launches
+    staged = {
+        stmt.buffer for stmt in walk(launch.body) if isinstance(stmt, Alloc) and "staged" in stmt.buffer.name
+    }
+    assert len(staged) == 1
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(-4, 5, shape).astype("float16") for shape in ((256, 64), (64, 64)))
+    c, d = np.ones((256, 64), "float32"), np.zeros((held, 64, 64), "float32")
+    EmulatedKernel(kernel, SM90A)([a, b, 150, c, d], {})
+    wanted = a.astype("float32") @ b.astype("float32")
+    wanted[150:] = 0
+    np.testing.assert_array_equal(c, 1 + wanted)
+    np.testing.assert_array_equal(
+        d, np.stack([wanted.reshape(4, 64, 64).sum(0) * (at + 1) for at in range(held)])
+    )

@@ -11,7 +11,7 @@ from tvm.ir import TensorLoad
 from tilec.backends.cuda.analysis.accesses.element_boxes import box_of, is_inside
 from tilec.backends.cuda.analysis.layouts.tiles import is_whole, whole_tile
 from tilec.ir.exprs import inlined, int_value, loads
-from tilec.ir.nodes import Atomic, If, Parallel, Region, Stmt, Store
+from tilec.ir.nodes import Atomic, Copy, If, Parallel, Region, Stmt, Store
 from tilec.lowering.analysis.accesses import values_of
 
 if TYPE_CHECKING:
@@ -31,11 +31,21 @@ def is_add(stmt: Stmt) -> bool:
 @dataclass(frozen=True)
 class AddedBox:
     """What a loop adds to a box of a tensor: a whole tile or fragment ``src``, or else what ``values``, a
-    loop of stores to ``src``, makes of fragments, with zeros where a condition leaves an element out."""
+    loop of stores to ``src``, makes of fragments, with zeros where a condition leaves an element out.
+    ``fragment`` is one that what is added comes from."""
 
     src: Region
     dst: Region
+    fragment: Var | None = None
     values: Parallel | None = None
+
+    def through(self, tile: Var) -> Stmt:
+        """The statement that writes what is added to ``tile``, of the extents and the type of ``src``."""
+        if self.values is None:
+            return Copy(self.src, whole_tile(tile))
+        (store,) = self.values.body
+        assert isinstance(store, Store)
+        return replace(self.values, body=(replace(store, buffer=tile),))
 
 
 def added_box(stmt: Stmt) -> AddedBox | None:
@@ -63,7 +73,7 @@ def added_box(stmt: Stmt) -> AddedBox | None:
         else None
     )
     if cond is None and src is not None and is_whole(src):
-        return AddedBox(src, dst)
+        return AddedBox(src, dst, src.buffer if src.buffer.scope() == "local.fragment" else None)
     return _computed(stmt, dst, value, cond)
 
 
@@ -77,4 +87,4 @@ def _computed(stmt: Parallel, dst: Region, value: Expr, cond: Expr | None) -> Ad
     tile = tirx.decl_buffer([int_value(each) for each in stmt.extents], dtype, name=name, scope="shared.dyn")
     kept = value if cond is None else tirx.if_then_else(cond, value, tirx.const(0, dtype))
     made = replace(stmt, body=(Store(tile, tuple(stmt.vars), kept, loc=stmt.loc),))
-    return AddedBox(whole_tile(tile), dst, made)
+    return AddedBox(whole_tile(tile), dst, fragment, made)

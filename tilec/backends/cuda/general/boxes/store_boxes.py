@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -44,7 +45,8 @@ class StoreBoxes(Pass):
     tensor that several of them write is written when each of them ends; one that loops may bring to the same
     place again starts behind what it wrote before. Loops that add a whole shared tile,
     or what they make of fragments if a shared tile beside the others has room for it, to a box of a tensor
-    are TensorAdds where the launch does nothing else to the tensor than add."""
+    are TensorAdds where the launch does nothing else to the tensor than add. What is added of one fragment to
+    one tensor passes through one tile, which all trips have."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its stores."""
@@ -73,11 +75,14 @@ class _Stores(ScopedRewrite):
         self._named = addressed_in(launch.body)
         self._values = values_of(stmts)
         self._loops: list[Stmt] = []
+        self._staged: dict[tuple[Var | None, Var], Alloc] = {}
 
     def run(self) -> Launch:
         """The launch with its stores."""
         made = super().run()
-        return with_roads(made, self.roads) if self.roads else self.launch
+        if not self.roads:
+            return self.launch
+        return with_roads(replace(made, body=(*self._staged.values(), *made.body)), self.roads)
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """A store or an addition as a box; others as they are."""
@@ -109,18 +114,39 @@ class _Stores(ScopedRewrite):
     def _added(self, stmt: Parallel, added: AddedBox) -> list[Stmt]:
         """An addition as a box, of fragments through a shared tile; others as they are."""
         tile = added.src.buffer
-        staged = _staged(added)
+        passed = self._passed(added)
         try:
             self._check(Copy(added.src, added.dst, hints=stmt.hints), self._adders)
-            need(staged is None or self._fits(staged), f"shared memory has no room for {tile.name}")
+            need(self._has_room(added, passed), f"shared memory has no room for {tile.name}")
         except Unfit:
             return [stmt]
         self.roads += [road_of(stmt, "tma", "TMA reduction"), *said(stmt, stmt.hints, "tma")]
-        source = added.src if staged is None else whole_tile(staged.buffer)
-        made = TensorAdd(source, added.dst, stmt.hints.eviction, loc=stmt.loc)
-        if staged is None:
-            return [made]
-        return [staged, added.values or Copy(added.src, source, loc=stmt.loc), made]
+        if passed is None:
+            return [TensorAdd(added.src, added.dst, stmt.hints.eviction, loc=stmt.loc)]
+        self._staged[added.fragment, added.dst.buffer] = passed
+        made = TensorAdd(whole_tile(passed.buffer), added.dst, stmt.hints.eviction, loc=stmt.loc)
+        return [replace(added.through(passed.buffer), loc=stmt.loc), made]
+
+    def _passed(self, added: AddedBox) -> Alloc | None:
+        """The shared tile that what is added passes through, None for a shared tile. What trips add of one
+        fragment to one tensor has one tile, however many loops the trips have become."""
+        tile = added.src.buffer
+        if added.fragment is None:
+            return None
+        shape, dtype = static_extents(tile), str(tile.dtype)
+        known = self._staged.get((added.fragment, added.dst.buffer))
+        if known is not None and (static_extents(known.buffer), str(known.buffer.dtype)) == (shape, dtype):
+            return known
+        name = f"{added.fragment.name}_staged"
+        return Alloc(tirx.decl_buffer(shape, dtype, name=name, scope="shared.dyn"))
+
+    def _has_room(self, added: AddedBox, passed: Alloc | None) -> bool:
+        """Whether what is added needs no tile, or one that is there or fits beside the others."""
+        return (
+            passed is None
+            or passed is self._staged.get((added.fragment, added.dst.buffer))
+            or self._fits(passed)
+        )
 
     def _fits(self, staged: Alloc) -> bool:
         """Whether a tile lies beside all others; it has its room then."""
@@ -143,17 +169,6 @@ class _Stores(ScopedRewrite):
             f"T.annotate_layout gives {tile.name} another order",
         )
         check_box(stmt.dst, stmt.dst.start, stmt.src, True, self.facts)
-
-
-def _staged(added: AddedBox) -> Alloc | None:
-    """The shared tile that what is added passes through; None for a shared tile."""
-    tile = added.src.buffer
-    if added.values is not None:
-        return Alloc(tile)
-    if tile.scope() != "local.fragment":
-        return None
-    shape, name = static_extents(tile), f"{tile.name}_staged"
-    return Alloc(tirx.decl_buffer(shape, str(tile.dtype), name=name, scope="shared.dyn"))
 
 
 def _is_store(stmt: Copy) -> bool:

@@ -88,6 +88,12 @@ def fits_registers(block: Block, group: Group) -> bool:
     return _held(block, group.count) <= _given(group) - _OTHERS
 
 
+def fits_twice(block: Block, group: Group, most: int) -> bool:
+    """Whether a thread of ``group`` that has up to ``most`` registers holds all fragments that a block names
+    where the block stands twice, with places of its own each time."""
+    return _held(block, group.count) <= min(_given(group), most) - 2 * _OTHERS
+
+
 def holds_live(block: Block, group: Group) -> bool:
     """Whether a thread of ``group`` holds the fragments of a block that are alive at a time."""
     return _live(block, group) <= _given(group) - _OTHERS

@@ -8,16 +8,19 @@ begins to hold everywhere): the trips before (or behind) have no mask.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.trips.cuts import Cut, border, cut_of
-from tilec.backends.cuda.general.roles.registers import fits_registers
+from tilec.backends.cuda.general.rings.blocks_together import lone_groups
+from tilec.backends.cuda.general.roles.registers import fits_registers, fits_twice
 from tilec.backends.cuda.nodes import BoxLoad
+from tilec.backends.cuda.warp_roles.nodes import HANDED_ON
 from tilec.ir.analysis.renaming import copied, renamed
 from tilec.ir.exprs import choice_of, dtype_of, int_value, loads, same_all, transform
 from tilec.ir.exprs import walk as walk_expr
@@ -35,25 +38,32 @@ if TYPE_CHECKING:
 class SplitTrips(LaunchPass):
     """In: loops with products in launches whose warps have roles. Out: those in which trips decide conditions
     of Parallel loops as two, one of them without these, where registers hold all fragments of the trip at
-    once: else the assembler spills more, having two loops."""
+    once: else the assembler spills more, having two loops. One warpgroup that computes alone may come to
+    share its multiprocessor with that of another block: products wait for each other where it then lacks
+    registers."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its loops cut; one without rings as it is."""
         if not any(isinstance(stmt, BoxLoad) for stmt in walk(launch.body)):
             return launch
-        return replace(launch, body=tuple(map(_group, launch.body)))
+        fits = fits_registers if lone_groups(launch) is None else _fits_beside_another
+        return replace(launch, body=tuple(_group(stmt, fits) for stmt in launch.body))
 
 
-def _group(stmt: Stmt) -> Stmt:
+def _fits_beside_another(trip: Block, group: Group) -> bool:
+    return fits_twice(trip, group, HANDED_ON[1, 2][1])
+
+
+def _group(stmt: Stmt, fits: Callable[[Block, Group], bool]) -> Stmt:
     if not isinstance(stmt, Group):
         return stmt
 
-    def split(block: Block) -> list[Stmt]:
-        return [
-            part for inner in block for part in (_loop(inner, stmt) if isinstance(inner, For) else (inner,))
-        ]
+    def loop(inner: Stmt) -> Block:
+        return _loop(inner) if isinstance(inner, For) and fits(inner.body, stmt) else (inner,)
 
-    return replace(stmt, body=rewrite_blocks(stmt.body, split))
+    return replace(
+        stmt, body=rewrite_blocks(stmt.body, lambda block: list(chain.from_iterable(map(loop, block))))
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +75,9 @@ class _Choice:
     cut: Cut
 
 
-def _loop(loop: For, group: Group) -> Block:
+def _loop(loop: For) -> Block:
     multiplies = any(isinstance(stmt, Gemm) for stmt in loop.body)
     if loop.kind != "serial" or int_value(loop.step) != 1 or not multiplies:
-        return (loop,)
-    if not fits_registers(loop.body, group):
         return (loop,)
     found = list(_choices(loop))
     found = [choice for choice in found if choice.cut.first == found[0].cut.first]
