@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from tilec.package.inspect import LibraryInfo, read_library
+from tilec.package.library.inspect import LibraryInfo, read_library
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = "import sys; from tilec.cli.main import run; sys.exit(run(['build', *sys.argv[1:]]))"

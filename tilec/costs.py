@@ -2,7 +2,7 @@
 
 In microseconds, computed in single precision, of which a vector has twice as many numbers as of double: what
 is estimated has three digits. A library evaluates the same operations in the same order
-(`tilec.package.cost_table`), so that what is chosen here is what is chosen there.
+(`tilec.package.tables.costs`), so that what is chosen here is what is chosen there.
 """
 
 from __future__ import annotations

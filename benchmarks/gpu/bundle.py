@@ -29,8 +29,8 @@ from tilec.build.library import build
 from tilec.codegen.toolchain import find_toolchain
 from tilec.dtypes import lookup
 from tilec.ir.interp.values import numpy_dtype
-from tilec.package.metadata import ABI_VERSION
-from tilec.package.runtime import runtime_folder
+from tilec.package.library.metadata import ABI_VERSION
+from tilec.package.library.runtime import runtime_folder
 from tilec.targets import parse_target
 from tilec.trials.comparison import Tolerance
 from tilec.trials.facts import KernelFacts, VariantFacts

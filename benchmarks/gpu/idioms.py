@@ -29,7 +29,7 @@ from tilec.build.library import build
 from tilec.ir.roads import Road
 from tilec.manifest import KernelPlan, load_manifest
 from tilec.manifest.document import tomllib
-from tilec.package.inspect import read_library
+from tilec.package.library.inspect import read_library
 from tilec.package.model import ParamRecord, evaluate
 from tilec.trials.facts import KernelFacts
 from tilec.trials.library import read_facts

@@ -1,4 +1,4 @@
-/* The hash behind exact-shape dispatch; tilec/package/perfect_hash.py computes the same numbers at build
+/* The hash behind exact-shape dispatch; tilec/package/tables/perfect_hash.py computes the same numbers at build
  * time. */
 #ifndef TILEC_HASH_H_
 #define TILEC_HASH_H_

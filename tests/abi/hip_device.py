@@ -93,7 +93,7 @@ def _code(symbol: str) -> tuple[object, object]:
     emulator, and as tile IR."""
     from tilec.emulate import EmulatedKernel
     from tilec.ir.text.parser import parse_kernel
-    from tilec.package.inspect import read_library
+    from tilec.package.library.inspect import read_library
     from tilec.targets import parse_target
 
     mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if ".so" in line}

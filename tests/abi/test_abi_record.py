@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec.package.runtime import runtime_folder
+from tilec.package.library.runtime import runtime_folder
 
 RECORDED = Path(__file__).parent / "recorded"
 ROW = re.compile(r"^(?:FIELD|VALUE)\(.*\)$", re.MULTILINE)

@@ -15,8 +15,8 @@ import pytest
 from c_programs import PROGRAMS, WARNINGS
 from samples import sample_spec, scalar, tensor
 
-from tilec.package.cpp_header import cpp_header_source
-from tilec.package.header import header_source
+from tilec.package.bindings.c import header_source
+from tilec.package.bindings.cpp import cpp_header_source
 from tilec.package.model import DimRecord, KernelRecord, PackageSpec
 from tilec.package.write import BuildReport, write_package
 from tilec.targets import native_host

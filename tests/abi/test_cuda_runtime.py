@@ -14,7 +14,7 @@ import pytest
 from c_programs import compile_program
 from cuda_samples import cuda_spec, kernel_of_targets
 
-from tilec.package.usable import may_run
+from tilec.package.dispatch.usable import may_run
 from tilec.package.write import BuildReport, write_package
 from tilec.targets import native_host, parse_target
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from tilec.cli.main import run
 from tilec.errors import LibraryError
-from tilec.package.inspect import read_library
-from tilec.package.metadata import meta_section, to_json
-from tilec.package.sums import seal
+from tilec.package.library.inspect import read_library
+from tilec.package.library.metadata import meta_section, to_json
+from tilec.package.library.sums import seal
 from tilec.package.write import BuildReport
 from tilec.portable import loader
 
@@ -150,7 +150,7 @@ LOAD_COPIES = """
 import contextlib, os, sys
 from pathlib import Path
 from tilec.portable.loader import LibraryError, load, section_places
-from tilec.package.sums import seal
+from tilec.package.library.sums import seal
 original, copy, step = Path(sys.argv[1]).read_bytes(), Path(sys.argv[2]), int(sys.argv[3])
 count = int.from_bytes(original[56:58], "little")
 table = int.from_bytes(original[40:48], "little")

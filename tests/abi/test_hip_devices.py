@@ -16,7 +16,7 @@ from linked import link
 
 from tilec.build.library import build
 from tilec.errors import EnvironmentError_
-from tilec.package.runtime import runtime_folder
+from tilec.package.library.runtime import runtime_folder
 from tilec.portable import loader
 from tilec.verify import verify_library
 

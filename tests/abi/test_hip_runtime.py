@@ -16,7 +16,7 @@ from linked import link
 
 from tilec.build.library import build
 from tilec.cli.main import run as run_command
-from tilec.package.inspect import read_library
+from tilec.package.library.inspect import read_library
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent

@@ -19,8 +19,8 @@ from samples import sample_spec
 from tilec.build.library import build
 from tilec.codegen.toolchain import find_toolchain
 from tilec.package.checks import exported_symbols
-from tilec.package.inspect import read_library
-from tilec.package.runtime import compile_c, runtime_source
+from tilec.package.library.inspect import read_library
+from tilec.package.library.runtime import compile_c, runtime_source
 from tilec.package.write import BuildReport, write_package
 from tilec.portable.loader import LibraryError, damage_of, load, section_places
 from tilec.targets import parse_host

@@ -12,10 +12,10 @@ import pytest
 from samples import sample_spec
 
 from tilec.errors import PackageError
-from tilec.package.hub import VARIANT, write_hub
-from tilec.package.hub_names import hub_name
+from tilec.package.hub.folder import VARIANT, write_hub
+from tilec.package.hub.layers import layers_of
+from tilec.package.hub.names import hub_name
 from tilec.package.model import PackageSpec
-from tilec.package.torch_layers import layers_of
 from tilec.package.write import BuildReport
 from tilec.targets import native_host
 

@@ -10,9 +10,9 @@ import elf
 import pytest
 from samples import sample_spec
 
-from tilec.package import runtime
 from tilec.package.checks import exported_symbols
-from tilec.package.inspect import read_library
+from tilec.package.library import runtime
+from tilec.package.library.inspect import read_library
 from tilec.package.write import BuildReport, write_package
 from tilec.targets import native_host, parse_host
 

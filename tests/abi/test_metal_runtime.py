@@ -19,7 +19,7 @@ from tilec.backends.metal.backend import MetalBackend
 from tilec.build.library import build
 from tilec.cli.main import run as run_command
 from tilec.errors import EnvironmentError_
-from tilec.package.runtime import runtime_folder
+from tilec.package.library.runtime import runtime_folder
 from tilec.portable.devices.metal import CORES
 from tilec.verify import verify_library
 

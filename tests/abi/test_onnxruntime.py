@@ -13,7 +13,7 @@ from operator_kernels import bump_kernel, packed_kernel
 from samples import sample_spec
 
 from tilec.errors import PackageError
-from tilec.package.onnxruntime import operators, write_operators
+from tilec.package.operators.onnxruntime import operators, write_operators
 from tilec.package.write import write_package
 from tilec.targets import native_host
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from samples import sample_spec
 
-from tilec.package.python import python_files
-from tilec.package.wheel import platform_tag, write_wheel
+from tilec.package.bindings.python import python_files
+from tilec.package.bindings.wheel import platform_tag, write_wheel
 from tilec.package.write import BuildReport
 from tilec.portable import torch_ops
 from tilec.portable.loader import load

@@ -15,10 +15,10 @@ from linked import link
 from samples import sample_spec, scalar, tensor
 
 from tilec.dtypes import DTYPES
+from tilec.package.bindings.rust import _distinct, crate_files
 from tilec.package.model import DimRecord, PackageSpec
 from tilec.package.places import places
-from tilec.package.rust import _distinct, crate_files
-from tilec.package.rustexpr import to_rust
+from tilec.package.text.rust_sizes import to_rust
 from tilec.package.write import BuildReport, write_package
 from tilec.targets import native_host
 

@@ -16,8 +16,8 @@ from tilec.cli.main import run
 from tilec.costs import cheapest, kept_cost
 from tilec.errors import PackageError
 from tilec.ir.guards import Guard
+from tilec.package.dispatch.reasons import reasons
 from tilec.package.model import DimRecord, KernelRecord, PackageSpec, VariantRecord
-from tilec.package.reasons import reasons
 from tilec.package.write import BuildReport, write_package
 from tilec.portable.loader import Kernel, Library, load
 from tilec.targets import native_host, native_target

@@ -12,10 +12,10 @@ import pytest
 from samples import sample_spec
 
 from tilec.errors import LibraryError
-from tilec.package import inspect
-from tilec.package.inspect import find_library
-from tilec.package.onnxruntime import write_operators
-from tilec.package.wheel import platform_tag
+from tilec.package.bindings.wheel import platform_tag
+from tilec.package.library import inspect
+from tilec.package.library.inspect import find_library
+from tilec.package.operators.onnxruntime import write_operators
 from tilec.package.write import BuildReport, write_packages
 from tilec.portable.loader import load
 from tilec.targets import Host, native_host, parse_host

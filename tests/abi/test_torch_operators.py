@@ -12,7 +12,7 @@ from operator_kernels import bump_kernel, by_way_kernel, packed_kernel
 from samples import sample_spec
 
 from tilec.errors import PackageError
-from tilec.package.torch_operators import torch_kernels, write_torch_operators
+from tilec.package.operators.torch import torch_kernels, write_torch_operators
 from tilec.package.write import write_package, write_packages
 from tilec.portable.loader import load
 from tilec.portable.operands import Operands

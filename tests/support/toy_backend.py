@@ -18,8 +18,8 @@ from tilec.families import forget, register
 from tilec.ir.text.printer import format_kernel
 from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
 from tilec.lowering.passes.expand_copies import ExpandCopies
-from tilec.package.escape import c_string
 from tilec.package.family import family_of_variant
+from tilec.package.text.escape import c_string
 from tilec.targets import Target
 
 RUNTIME = """

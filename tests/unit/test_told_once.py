@@ -21,7 +21,7 @@ else:
 import tilec
 from tilec.capacity import CAPACITY
 from tilec.dtypes import DTYPES
-from tilec.package.runtime import runtime_folder
+from tilec.package.library.runtime import runtime_folder
 from tilec.portable import loader
 from tilec.reserved import C_WORDS
 from tilec.targets import REGISTER_FILE

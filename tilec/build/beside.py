@@ -25,8 +25,8 @@ class Asked:
 
     def lacking(self, spec: PackageSpec) -> Iterator[str]:
         """Which kernels the libraries of operators lack."""
-        from tilec.package.onnxruntime import operators
-        from tilec.package.torch_operators import torch_kernels
+        from tilec.package.operators.onnxruntime import operators
+        from tilec.package.operators.torch import torch_kernels
 
         found = ((self.torch, "torch", torch_kernels), (self.onnxruntime, "ONNX Runtime", operators))
         for asked, name, kernels in found:
@@ -76,24 +76,24 @@ def _sources(plan: Plan, spec: PackageSpec, folder: Path, jobs: int) -> tuple[Pa
 
 
 def _wheels(specs: Sequence[PackageSpec], reports: Sequence[BuildReport]) -> tuple[Path, ...]:
-    from tilec.package.wheel import write_wheel
+    from tilec.package.bindings.wheel import write_wheel
 
     return tuple(write_wheel(*each) for each in zip(specs, reports, strict=True))
 
 
 def _hub(specs: Sequence[PackageSpec], reports: Sequence[BuildReport]) -> Path:
-    from tilec.package.hub import write_hub
+    from tilec.package.hub.folder import write_hub
 
     return write_hub(specs, reports)
 
 
 def _torch(specs: Sequence[PackageSpec], reports: Sequence[BuildReport]) -> tuple[Path, ...]:
-    from tilec.package.torch_operators import write_torch_operators
+    from tilec.package.operators.torch import write_torch_operators
 
     return write_torch_operators(specs, reports)
 
 
 def _onnxruntime(specs: Sequence[PackageSpec], reports: Sequence[BuildReport]) -> tuple[Path, ...]:
-    from tilec.package.onnxruntime import write_operators
+    from tilec.package.operators.onnxruntime import write_operators
 
     return write_operators(specs, reports)

@@ -11,7 +11,7 @@ from tilec.build.dispatch import Server, Service
 from tilec.manifest import Plan
 from tilec.manifest.layers import parts
 from tilec.manifest.model_calls import LayerCall, ModelCalls
-from tilec.package.usable import may_run
+from tilec.package.dispatch.usable import may_run
 
 _MOST_RUNS = 3  # in a text
 

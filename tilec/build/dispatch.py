@@ -11,10 +11,10 @@ from tilec.build.records import listed_under, restricted
 from tilec.codegen.image import Image
 from tilec.manifest import KernelPlan, Variant
 from tilec.manifest.guards import implies
-from tilec.package.choices import choices_of, taken
+from tilec.package.dispatch.choices import choices_of, taken
+from tilec.package.dispatch.order import dispatch_rank
+from tilec.package.dispatch.usable import may_run
 from tilec.package.model import VariantRecord
-from tilec.package.order import dispatch_rank
-from tilec.package.usable import may_run
 from tilec.targets import parse_target
 
 if TYPE_CHECKING:

@@ -72,7 +72,7 @@ def source_of(variant: Variant) -> Source:
 
 
 def _copy_runtime(folder: Path) -> None:
-    from tilec.package.runtime import dlpack_folder, runtime_folder
+    from tilec.package.library.runtime import dlpack_folder, runtime_folder
 
     for part in ("include", "src"):
         shutil.copytree(runtime_folder() / part, folder / part, dirs_exist_ok=True)

@@ -66,7 +66,7 @@ def _fields(report: BuildReport) -> dict[str, Any]:
 
 def _key(specs: Sequence[PackageSpec], static: bool) -> str:
     """Everything that decides the bytes of a package; machine code counts through its hash."""
-    from tilec.package.runtime import runtime_bytes
+    from tilec.package.library.runtime import runtime_bytes
 
     text = json.dumps([asdict(_without_code(spec)) for spec in specs], default=str)
     return digest(toolchain_digest(), runtime_bytes(), text, read_settings().cc or "", str(static))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tilec.errors import LibraryError
-from tilec.package.inspect import read_library
+from tilec.package.library.inspect import read_library
 from tilec.package.model import PackageSpec
 from tilec.package.places import places
 

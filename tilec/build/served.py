@@ -16,10 +16,10 @@ from functools import cached_property
 from tilec.codegen.elf import without_names
 from tilec.codegen.image import Image
 from tilec.ir.guards import Guard
-from tilec.package.choices import choices_of
+from tilec.package.dispatch.choices import choices_of
+from tilec.package.dispatch.order import dispatch_order
+from tilec.package.dispatch.usable import may_run
 from tilec.package.model import KernelRecord, VariantRecord
-from tilec.package.order import dispatch_order
-from tilec.package.usable import may_run
 
 
 def without_served(kernel: KernelRecord) -> KernelRecord:

@@ -17,8 +17,8 @@ from tilec.portable.dims import dims_text
 
 if TYPE_CHECKING:
     from tilec.ir.roads import Road
-    from tilec.package.inspect import LibraryInfo
-    from tilec.package.reasons import Reason
+    from tilec.package.dispatch.reasons import Reason
+    from tilec.package.library.inspect import LibraryInfo
 
 
 @click.command("inspect")
@@ -56,7 +56,7 @@ def command(
     in dispatch order with what becomes of it. Without --target, TILEC_CPU, TILEC_NUM_THREADS and
     TILEC_FORCE_VARIANT count as they do for a library.
     """
-    from tilec.package.inspect import read_library
+    from tilec.package.library.inspect import read_library
 
     if shape is None and (devices or threads):
         name = "--target" if devices else "--threads"
@@ -102,7 +102,7 @@ def _explain(
 ) -> None:
     """What dispatch makes of a call with ``dims``, per kernel and machine; on this one as the environment
     says."""
-    from tilec.package.reasons import reasons
+    from tilec.package.dispatch.reasons import reasons
     from tilec.settings import LibrarySettings, read_library_settings
     from tilec.targets import parse_target
 
@@ -165,7 +165,7 @@ def _with_dims(
 ) -> list[dict[str, Any]]:
     """The kernels whose dims are those given. Raises InputError when there are none or a dim is too large."""
     from tilec.ir.guards import largest_dim
-    from tilec.package.inspect import no_such_dims
+    from tilec.package.library.inspect import no_such_dims
 
     chosen = [kernel for kernel in kernels if {dim["name"] for dim in kernel["dims"]} == set(dims)]
     if not chosen:

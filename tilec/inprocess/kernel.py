@@ -253,7 +253,7 @@ class JITKernel:
 
     def _sass(self) -> str:
         from tilec.inprocess.sass import sass_of
-        from tilec.package.inspect import read_library
+        from tilec.package.library.inspect import read_library
 
         self._check_listing("SASS")
         image = self._widest["image"]

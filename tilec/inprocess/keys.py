@@ -34,7 +34,7 @@ class _Unkeyable(Exception):
 @lru_cache(maxsize=1)
 def own_digest() -> str:
     """One hash over the sources of tilec and of its C runtime: the same on every machine that has them."""
-    from tilec.package.runtime import runtime_bytes
+    from tilec.package.library.runtime import runtime_bytes
 
     folder = Path(tilec.__file__).parent
     parts: list[str | bytes] = [runtime_bytes()]

@@ -49,7 +49,7 @@ class KernelParam:
 
 def kernel_params(card: Card, metadata: Mapping[str, Any]) -> list[KernelParam]:
     """All parameters in the order of the Python function, outputs made by T.empty behind them."""
-    from tilec.package.metadata import read_guards
+    from tilec.package.library.metadata import read_guards
 
     guards = read_guards(metadata["variants"][0])
     pinned = {name: guard.eq for name, guard in guards.items() if guard.eq is not None}

@@ -102,7 +102,7 @@ class Request:
 
     def _check_bound(self, kernel: Kernel, sizes: Sequence[str]) -> None:
         """Calls in process give dims by tensors and scalars alone."""
-        from tilec.package.binds import bind_dims
+        from tilec.package.bindings.binds import bind_dims
         from tilec.package.model import KernelRecord, signature
 
         about = signature(kernel)

@@ -14,7 +14,7 @@ from tilec.dtypes import lookup
 from tilec.families import family_of
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import TensorParam
-from tilec.package.starts import VECTOR_BYTES
+from tilec.package.dispatch.starts import VECTOR_BYTES
 from tilec.sizes import names_in
 
 if TYPE_CHECKING:

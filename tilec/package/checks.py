@@ -6,12 +6,12 @@ from collections import Counter
 
 from tilec.capacity import CAPACITY
 from tilec.errors import PackageError, Place
-from tilec.package import doors
-from tilec.package.cost_table import runs_of
-from tilec.package.ctext import identifier
+from tilec.package.bindings import doors
 from tilec.package.family import package_family
+from tilec.package.hub.layers import layers_of
 from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
-from tilec.package.torch_layers import layers_of
+from tilec.package.tables.costs import runs_of
+from tilec.package.text.c import identifier
 from tilec.targets import parse_target
 
 

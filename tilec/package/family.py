@@ -12,7 +12,7 @@ from tilec.families import Family, families, family_of
 
 if TYPE_CHECKING:
     from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
-    from tilec.package.texts import TextFunctions
+    from tilec.package.text.size_functions import TextFunctions
     from tilec.targets import Target
 
 

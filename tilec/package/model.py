@@ -111,8 +111,9 @@ class VariantRecord:
     dim; ``config_source`` says who chose the config ("manifest", "tuned", ...); ``ir_text`` is the printed
     tile IR before lowering; ``align`` demands bytes of alignment of a parameter's base address;
     ``takes_num_sms``: behind the dims its code takes what the library fills in (`tilec.ir.num_sms`);
-    ``cost``: of the schedules of a list the least decides (`tilec.package.choices`). ``listed_under``: of
-    one schedule of a list the guards that all of the list have, None where these are ``guards``.
+    ``cost``: of the schedules of a list the least decides (`tilec.package.dispatch.choices`).
+    ``listed_under``: of one schedule of a list the guards that all of the list have, None where these are
+    ``guards``.
     ``tolerance``: what the manifest says about checking its results on top of the kernel's."""
 
     target: str

@@ -10,23 +10,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from tilec.package.bindings.build_systems import build_files
+from tilec.package.bindings.c import header_source
+from tilec.package.bindings.cpp import cpp_header_source
+from tilec.package.bindings.python import python_files
+from tilec.package.bindings.rust import crate_files
 from tilec.package.checks import check_spec, exported_symbols
-from tilec.package.consumers import build_files
-from tilec.package.cpp_header import cpp_header_source
-from tilec.package.escape import json_text
-from tilec.package.header import header_source
+from tilec.package.dispatch.order import dispatch_order, target_order
+from tilec.package.dispatch.starts import with_starts
 from tilec.package.install import install, scratch_folder
-from tilec.package.link import Sources, link
-from tilec.package.metadata import describe, ir_section, meta_section, to_json
+from tilec.package.library.link import Sources, link
+from tilec.package.library.metadata import describe, ir_section, meta_section, to_json
+from tilec.package.library.runtime import dlpack_folder, runtime_bytes, runtime_folder, runtime_source
 from tilec.package.model import PackageSpec
-from tilec.package.order import dispatch_order, target_order
 from tilec.package.places import Place, places
-from tilec.package.python import python_files
-from tilec.package.runtime import dlpack_folder, runtime_bytes, runtime_folder, runtime_source
-from tilec.package.rust import crate_files
-from tilec.package.starts import with_starts
-from tilec.package.tables import tables_source
+from tilec.package.tables.library import tables_source
 from tilec.package.templates import template_bytes
+from tilec.package.text.escape import json_text
 
 _RUNTIME_HEADERS = ("tilec/tilec.h", "tilec/tilec.hpp")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from tilec.package.choices import Calls, Choice, calls, choices, several, taken
+from tilec.package.dispatch.choices import Calls, Choice, calls, choices, several, taken
 from tilec.trials.drawn import drawn
 from tilec.trials.facts import KernelFacts, VariantFacts
 from tilec.trials.shapes import Dims, elements_of

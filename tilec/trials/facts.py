@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.ir.guards import Guard
 from tilec.ir.num_sms import callers_dims
-from tilec.package.metadata import read_guards, read_listed, read_param
+from tilec.package.library.metadata import read_guards, read_listed, read_param
 from tilec.package.model import ParamRecord, evaluate, signature
 from tilec.sizes import Apply, Literal, names_in, parse_size, walk
 

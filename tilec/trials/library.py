@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilec.errors import EnvironmentError_, LibraryError, Place
 from tilec.families import family_at
-from tilec.package.inspect import read_library
+from tilec.package.library.inspect import read_library
 from tilec.trials.facts import KernelFacts, read_kernel
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from tilec.elf import (
     parse_library,
 )
 from tilec.errors import LibraryError, Place
-from tilec.package.doors import public_symbols
-from tilec.package.inspect import LibraryInfo, find_library, read_library
+from tilec.package.bindings.doors import public_symbols
+from tilec.package.library.inspect import LibraryInfo, find_library, read_library
 from tilec.portable.loader import SUMS_SECTION, section_digests, section_places
 from tilec.systems import LINUX
 from tilec.targets import parse_host

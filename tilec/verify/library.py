@@ -8,7 +8,7 @@ from pathlib import Path
 from tilec.backends.base import backends
 from tilec.errors import InputError
 from tilec.families import Family, device_named, family_at
-from tilec.package.inspect import find_library
+from tilec.package.library.inspect import find_library
 from tilec.trials.library import read_facts
 from tilec.verify.emulated import emulated_results
 from tilec.verify.isolate import run_isolated

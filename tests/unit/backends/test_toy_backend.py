@@ -19,7 +19,7 @@ from tilec.build.library import build
 from tilec.build.stages import stage_names, stage_text
 from tilec.errors import EnvironmentError_, InputError, ManifestError
 from tilec.manifest import load_manifest
-from tilec.package.reasons import reasons
+from tilec.package.dispatch.reasons import reasons
 from tilec.portable.loader import LaunchError
 from tilec.targets import CPU_LEVELS, native_host, parse_target
 from tilec.tune import Manner, Selection, tune

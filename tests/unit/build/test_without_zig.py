@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tilec.elf import parse_library
-from tilec.package.inspect import read_library
+from tilec.package.library.inspect import read_library
 from tilec.targets import CPU_LEVELS, native_host, parse_target
 from tilec.verify.audit import audit_library
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from records import kernel, spec, tensor, variant
 
-from tilec.package.cpp_header import cpp_header_source
-from tilec.package.doors import public_symbols
-from tilec.package.header import header_source
+from tilec.package.bindings.c import header_source
+from tilec.package.bindings.cpp import cpp_header_source
+from tilec.package.bindings.doors import public_symbols
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "abi.md").read_text(encoding="utf-8")

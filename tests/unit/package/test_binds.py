@@ -4,7 +4,7 @@ import pytest
 from records import kernel, scalar, tensor, variant
 
 from tilec.ir.guards import Guard
-from tilec.package.binds import Bind, bind_dims
+from tilec.package.bindings.binds import Bind, bind_dims
 from tilec.package.model import ParamRecord
 
 

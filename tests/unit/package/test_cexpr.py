@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tilec.errors import PackageError
-from tilec.package.cexpr import to_c
+from tilec.package.text.c_sizes import to_c
 from tilec.sizes import names_in
 
 NAMES = {"M": "dims[0]", "n": "params[1].i"}

@@ -12,7 +12,7 @@ from tilec.errors import PackageError
 from tilec.ir.guards import Guard
 from tilec.package.checks import check_spec
 from tilec.package.model import DimRecord, KernelRecord, Signature, kernel_record
-from tilec.package.pinned import pin_sets
+from tilec.package.tables.pinned import pin_sets
 from tilec.package.write import write_package
 
 
@@ -48,7 +48,7 @@ def test_one_entry_from_two_images() -> None:
 def test_too_many_variants_of_one_set(monkeypatch: pytest.MonkeyPatch) -> None:
     variants = [variant(f"v{bound}", M=Guard(max=bound)) for bound in range(1, 4)]
     assert len(pin_sets(kernel((), ("M",), *variants), "x86-64-v3")) == 1
-    monkeypatch.setattr("tilec.package.perfect_hash.EMPTY_SLOT", 3)
+    monkeypatch.setattr("tilec.package.tables.perfect_hash.EMPTY_SLOT", 3)
     with pytest.raises(PackageError, match="3 variants that pin the same dims on x86-64-v3"):
         pin_sets(kernel((), ("M",), *variants), "x86-64-v3")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilec.manifest.guards import parse_guard
-from tilec.package.choices import Calls, calls, choices, taken
+from tilec.package.dispatch.choices import Calls, calls, choices, taken
 
 LISTED = {"M": "dynamic"}
 

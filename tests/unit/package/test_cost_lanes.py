@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilec.costs import SHARE, cost, cost_tree
-from tilec.package.cost_lanes import LANES, Column, Joint, Tree, together
+from tilec.package.tables.cost_lanes import LANES, Column, Joint, Tree, together
 from tilec.sizes import NEGATE, Name
 
 UNITS = 132

@@ -21,9 +21,9 @@ from tilec.codegen.image import Image
 from tilec.costs import cheapest, cost
 from tilec.ir.guards import Guard
 from tilec.manifest import load_manifest
-from tilec.package.cost_table import costs_source
+from tilec.package.library.runtime import dlpack_folder, runtime_folder
 from tilec.package.model import DimRecord, KernelRecord, VariantRecord
-from tilec.package.runtime import dlpack_folder, runtime_folder
+from tilec.package.tables.costs import costs_source
 from tilec.targets import native_target
 
 SHIPPED = Path(__file__).parents[3] / "manifests" / "llm.toml"

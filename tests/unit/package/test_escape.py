@@ -19,21 +19,22 @@ from hypothesis import strategies as st
 from records import kernel, matmul, scalar, spec, tensor, variant
 
 from tilec.codegen.toolchain import find_toolchain
-from tilec.package import escape, templates
-from tilec.package.consumers import build_files
-from tilec.package.cpp_header import cpp_header_source
-from tilec.package.header import header_source
-from tilec.package.hub import variant_texts
-from tilec.package.hub_card import card
-from tilec.package.metadata import describe, to_json
+from tilec.package import templates
+from tilec.package.bindings.build_systems import build_files
+from tilec.package.bindings.c import header_source
+from tilec.package.bindings.cpp import cpp_header_source
+from tilec.package.bindings.python import python_files
+from tilec.package.bindings.rust import crate_files
+from tilec.package.bindings.wheel import metadata_files
+from tilec.package.dispatch.order import target_order
+from tilec.package.hub.card import card
+from tilec.package.hub.folder import variant_texts
+from tilec.package.library.metadata import describe, to_json
+from tilec.package.library.runtime import dlpack_folder, runtime_folder, runtime_source
 from tilec.package.model import KernelRecord, PackageSpec
-from tilec.package.order import target_order
 from tilec.package.places import places
-from tilec.package.python import python_files
-from tilec.package.runtime import dlpack_folder, runtime_folder, runtime_source
-from tilec.package.rust import crate_files
-from tilec.package.tables import tables_source
-from tilec.package.wheel import metadata_files
+from tilec.package.tables.library import tables_source
+from tilec.package.text import escape
 from tilec.portable.loader import default_of
 from tilec.targets import native_host
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from records import kernel, matmul, scalar, spec, tensor, variant
 
-from tilec.package.cpp_header import cpp_header_source
-from tilec.package.header import header_source
-from tilec.package.order import dispatch_order, target_order
-from tilec.package.python import python_files
-from tilec.package.runtime import runtime_source
-from tilec.package.tables import tables_source
+from tilec.package.bindings.c import header_source
+from tilec.package.bindings.cpp import cpp_header_source
+from tilec.package.bindings.python import python_files
+from tilec.package.dispatch.order import dispatch_order, target_order
+from tilec.package.library.runtime import runtime_source
+from tilec.package.tables.library import tables_source
 
 
 def test_header(golden: Callable[..., None]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from records import spec
 
-from tilec.package.metadata import (
+from tilec.package.library.metadata import (
     META_MAGIC,
     describe,
     ir_section,

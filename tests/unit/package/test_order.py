@@ -5,7 +5,7 @@ from dataclasses import replace
 from records import variant
 
 from tilec.ir.guards import Guard
-from tilec.package.order import dispatch_order, target_order
+from tilec.package.dispatch.order import dispatch_order, target_order
 
 
 def test_the_order_of_the_design() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilec.package.perfect_hash import EMPTY_SLOT, build, hash_of
+from tilec.package.tables.perfect_hash import EMPTY_SLOT, build, hash_of
 
 KEYS = st.integers(1, 4).flatmap(
     lambda n: st.sets(st.tuples(*[st.integers(0, 2**40)] * n), min_size=1, max_size=60)

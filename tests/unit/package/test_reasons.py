@@ -10,10 +10,10 @@ import pytest
 from records import kernel, scalar, spec, tensor, variant
 
 from tilec.ir.guards import Guard
-from tilec.package.metadata import describe, to_json
+from tilec.package.dispatch.reasons import reasons
+from tilec.package.dispatch.usable import may_run
+from tilec.package.library.metadata import describe, to_json
 from tilec.package.model import VariantRecord
-from tilec.package.reasons import reasons
-from tilec.package.usable import may_run
 
 
 @pytest.mark.parametrize(

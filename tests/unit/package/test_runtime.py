@@ -10,8 +10,8 @@ from records import spec
 
 from tilec.codegen import toolchain
 from tilec.codegen.toolchain import Toolchain, find_toolchain
-from tilec.package import runtime
-from tilec.package.runtime import runtime_object, runtime_source
+from tilec.package.library import runtime
+from tilec.package.library.runtime import runtime_object, runtime_source
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from tilec.package.runtime import runtime_folder
+from tilec.package.library.runtime import runtime_folder
 
 SOURCES = runtime_folder() / "src"
 #: They hold a unit together.

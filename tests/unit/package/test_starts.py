@@ -8,8 +8,8 @@ from records import kernel, variant
 
 from tilec.codegen.image import DeviceLaunch, WorkspaceSlice
 from tilec.ir.guards import Guard
+from tilec.package.dispatch.starts import VECTOR_BYTES, with_starts
 from tilec.package.model import ParamRecord, VariantRecord
-from tilec.package.starts import VECTOR_BYTES, with_starts
 
 PARAMS = tuple(ParamRecord(name, "tensor", "float32", extents=("N",)) for name in ("X", "Y"))
 

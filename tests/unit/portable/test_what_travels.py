@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tilec import portable
-from tilec.package.python import COPIED, FOR_TORCH
+from tilec.package.bindings.python import COPIED, FOR_TORCH
 
 FOLDER = Path(portable.__file__).parent
 #: Files that need more than the standard library, and what.

@@ -11,7 +11,7 @@ from verify_samples import build
 from tilec.cli.main import run
 from tilec.elf import EXECUTABLE, FLAGS_1, LOAD_SEGMENT, RELRO_SEGMENT, STACK_SEGMENT, WRITABLE, parse_library
 from tilec.errors import LibraryError
-from tilec.package.inspect import read_library
+from tilec.package.library.inspect import read_library
 from tilec.verify import audit, audit_library
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tilec.errors import Place
     from tilec.lowering.passes.base import Pass
     from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
-    from tilec.package.texts import TextFunctions
+    from tilec.package.text.size_functions import TextFunctions
     from tilec.targets import Target
 
 #: The target with wgmma, and the roads that bulk copies alone open.

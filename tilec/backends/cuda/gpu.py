@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
     from tilec.lowering.lowered import LoweredKernel
     from tilec.package.model import KernelRecord, PackageSpec
-    from tilec.package.texts import TextFunctions
+    from tilec.package.text.size_functions import TextFunctions
     from tilec.targets import GpuLimits, Target
 
 
@@ -40,7 +40,7 @@ class Gpu(Backend):
 
 
 class LoadedGpu(Gpu):
-    """GPUs of others than NVIDIA: their images are loaded whole, as `tilec.package.loaded` has them.
+    """GPUs of others than NVIDIA: their images are loaded whole, as `tilec.package.tables.loaded` has them.
 
     ``image_align``: bytes of which the address of an image is a multiple."""
 
@@ -53,31 +53,31 @@ class LoadedGpu(Gpu):
 
     def files(self, spec: PackageSpec) -> dict[str, bytes]:
         """The images."""
-        from tilec.package.loaded import LoadedCode
+        from tilec.package.tables.loaded import LoadedCode
 
         return LoadedCode(self.name).images(spec).files()
 
     def sections(self, spec: PackageSpec) -> str:
         """Section .tilec.<name>."""
-        from tilec.package.loaded import LoadedCode
+        from tilec.package.tables.loaded import LoadedCode
 
         return LoadedCode(self.name).images(spec).section(self.image_align)
 
     def declarations(self, spec: PackageSpec) -> str:
         """The images, and places for what the system makes of each."""
-        from tilec.package.loaded import LoadedCode
+        from tilec.package.tables.loaded import LoadedCode
 
         return LoadedCode(self.name).declarations(spec)
 
     def codes(self, spec: PackageSpec, kernel: KernelRecord, prefix: str, texts: TextFunctions) -> str:
         """The array ``<prefix>_<name>``."""
-        from tilec.package.loaded import LoadedCode
+        from tilec.package.tables.loaded import LoadedCode
 
         return LoadedCode(self.name).codes(spec, kernel, prefix)
 
     def code(self, kernel: KernelRecord, prefix: str, number: int) -> str:
         """An element of that array."""
-        from tilec.package.loaded import LoadedCode
+        from tilec.package.tables.loaded import LoadedCode
 
         return LoadedCode(self.name).code(kernel, prefix, number)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from tilec.backends.cuda.launch import CudaLaunch, TensorMapCode, WindowCode
 from tilec.dtypes import lookup
 from tilec.package.checks import check_count
-from tilec.package.ctext import array, record, reference, row
-from tilec.package.escape import c_string
 from tilec.package.family import all_variants
-from tilec.package.images import Images
 from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
-from tilec.package.param_table import size_values
-from tilec.package.texts import TextFunctions
+from tilec.package.tables.images import Images
+from tilec.package.tables.params import size_values
+from tilec.package.text.c import array, record, reference, row
+from tilec.package.text.escape import c_string
+from tilec.package.text.size_functions import TextFunctions
 from tilec.targets import parse_target
 
 #: CUtensorMapDataType and CUtensorMapSwizzle of the driver's cuda.h.

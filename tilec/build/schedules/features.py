@@ -21,8 +21,8 @@ from tilec.errors import UnsupportedError
 from tilec.families import family_of
 from tilec.lowering.parted import HOST_TASKS
 from tilec.manifest import Variant
+from tilec.package.dispatch.starts import VECTOR_BYTES
 from tilec.package.model import signature
-from tilec.package.starts import VECTOR_BYTES
 from tilec.sizes import Node, parse_size
 from tilec.targets import LINE, SECTOR
 

@@ -1,0 +1,1 @@
+"""Libraries of operators for frameworks, beside a package's own one."""
