@@ -7,7 +7,7 @@ import pytest
 from agree import agree, elaborated
 
 import tilec.language as T
-from tilec.backends.cuda.general.roles import loads
+from tilec.backends.cuda.statement_roles.split import loads
 from tilec.backends.pipeline import lower
 from tilec.targets import parse_target
 

@@ -25,7 +25,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.attention.nodes import AttentionRoles, RingRelease
 from tilec.backends.cuda.emit.entry import lower_kernel
-from tilec.backends.cuda.matmul import entry as products
+from tilec.backends.cuda.matmul.emit import entry as products
 from tilec.backends.cuda.warp_roles.strategy import rewrite_roles, with_roles
 from tilec.backends.pipeline import lower
 from tilec.build.frontend import elaborate_variant

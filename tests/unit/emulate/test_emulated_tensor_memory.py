@@ -11,7 +11,7 @@ from emulated import Beside, kernel_of, lowered, replacing, roads, with_args, wi
 from tvm import tirx
 
 from tilec.backends.cuda.codegen import images
-from tilec.backends.cuda.general.tensor_memory.alternate_sums import AlternateSums
+from tilec.backends.cuda.statement_roles.tensor_memory.alternate_sums import AlternateSums
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Block, If, Kernel, Stmt

@@ -12,7 +12,7 @@ from tvm.ir import StringImm
 
 from tilec.backends.cuda.analysis.blocks.threads import has_groups
 from tilec.backends.cuda.codegen import images
-from tilec.backends.cuda.general.tensor_memory.pair_sums import PairSums
+from tilec.backends.cuda.statement_roles.tensor_memory.pair_sums import PairSums
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel

@@ -10,7 +10,7 @@ import pytest
 from ir_samples import buffer, f32, i32, load, region, shared, store, var
 
 import tilec.backends.cpu.nodes
-import tilec.backends.cuda.matmul.promotion
+import tilec.backends.cuda.matmul.match.promotion
 import tilec.backends.cuda.packed_weights.nodes  # noqa: F401 (the statements of every dialect)
 from tilec.backends.cuda.attention.nodes import AttentionOrder, AttentionRoles, RingPut, RingWait, TileRing
 from tilec.backends.cuda.matmul.nodes import MatmulRoles, TileOrder

@@ -3,7 +3,7 @@ of waves in place of those of warps."""
 
 from __future__ import annotations
 
-import tilec.backends.cuda.general.trips.renew_places
+import tilec.backends.cuda.statement_roles.trips.renew_places
 import tilec.backends.hip.copies.emit
 import tilec.backends.hip.products.emit
 import tilec.backends.hip.products.scaled  # noqa: F401  (registers the code of products)

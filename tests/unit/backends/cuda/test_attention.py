@@ -11,6 +11,7 @@ from reasons import no_roles
 from tvm import tirx
 from variant_code import compile_variant
 
+from tilec.backends.cuda.attention.assign.turned_operands import with_turned_operands
 from tilec.backends.cuda.attention.nodes import (
     AsyncProduct,
     AttentionRoles,
@@ -24,7 +25,6 @@ from tilec.backends.cuda.attention.nodes import (
     Turn,
     ZeroRows,
 )
-from tilec.backends.cuda.attention.turned_operands import with_turned_operands
 from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.cuda.nodes import ThreadLoop, TurnTile
 from tilec.backends.cuda.warp_roles.strategy import roles_of

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 from reasons import no_roles
 
+from tilec.backends.cuda.attention.emit.share_loads import shared_loads
 from tilec.backends.cuda.attention.nodes import (
     AsyncProduct,
     AttentionRoles,
@@ -17,7 +18,6 @@ from tilec.backends.cuda.attention.nodes import (
     Turn,
     Vote,
 )
-from tilec.backends.cuda.attention.share_loads import shared_loads
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.backends.cuda.warp_roles.strategy import roles_of
 from tilec.backends.pipeline import lower

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.backends.cuda.general.trips.fence_once import waited_for_first
+from tilec.backends.cuda.statement_roles.trips.fence_once import waited_for_first
 from tilec.ir.nodes import Block, walk
 from tilec.ir.text.parser import parse_kernel
 

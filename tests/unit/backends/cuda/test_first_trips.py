@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.backends.cuda.idioms.join_first_trips import JoinFirstTrips
+from tilec.backends.cuda.idioms.trips.join_first_trips import JoinFirstTrips
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
 from tilec.targets import parse_target

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.backends.cuda.idioms.choose_values import ChooseValues
-from tilec.backends.cuda.idioms.clear_before_loops import ClearBeforeLoops
-from tilec.backends.cuda.idioms.copy_boxes import CopyBoxes
-from tilec.backends.cuda.idioms.forward_passages import ForwardPassages
-from tilec.backends.cuda.idioms.hold_results import HoldResults
-from tilec.backends.cuda.idioms.mask_behind_products import MaskBehindProducts
-from tilec.backends.cuda.idioms.name_bounds import NameBounds
-from tilec.backends.cuda.idioms.open_pairs import OpenPairs
-from tilec.backends.cuda.idioms.open_tile_loops import OpenTileLoops
-from tilec.backends.cuda.idioms.pipeline_loads import PipelineLoads
-from tilec.backends.cuda.idioms.scale_behind_products import ScaleBehindProducts
-from tilec.backends.cuda.idioms.start_from_zero import StartFromZero
+from tilec.backends.cuda.idioms.elements.choose_values import ChooseValues
+from tilec.backends.cuda.idioms.elements.name_bounds import NameBounds
+from tilec.backends.cuda.idioms.elements.open_pairs import OpenPairs
+from tilec.backends.cuda.idioms.grids.open_tile_loops import OpenTileLoops
+from tilec.backends.cuda.idioms.sums.clear_before_loops import ClearBeforeLoops
+from tilec.backends.cuda.idioms.sums.mask_behind_products import MaskBehindProducts
+from tilec.backends.cuda.idioms.sums.scale_behind_products import ScaleBehindProducts
+from tilec.backends.cuda.idioms.sums.start_from_zero import StartFromZero
+from tilec.backends.cuda.idioms.tiles.copy_boxes import CopyBoxes
+from tilec.backends.cuda.idioms.tiles.forward_passages import ForwardPassages
+from tilec.backends.cuda.idioms.tiles.hold_results import HoldResults
+from tilec.backends.cuda.idioms.trips.pipeline_loads import PipelineLoads
 from tilec.backends.cuda.passes.products.read_turned_tiles import ReadTurnedTiles
 from tilec.ir.nodes.barriers import GridBarrier
 from tilec.ir.text.forms import small

@@ -6,7 +6,7 @@ import pytest
 
 import tilec.language as T
 from tilec.backends.cuda.codegen import images as cuda
-from tilec.backends.cuda.idioms.join_nests import JoinNests
+from tilec.backends.cuda.idioms.trips.join_nests import JoinNests
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.guards import Guard

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tvm import sym, tirx
 
-from tilec.backends.cuda.general.roles import join_tiles
-from tilec.backends.cuda.general.roles.join_tiles import JoinTiles
+from tilec.backends.cuda.statement_roles.split import join_tiles
+from tilec.backends.cuda.statement_roles.split.join_tiles import JoinTiles
 from tilec.emulate import EmulatedKernel
 from tilec.ir.exprs import int_value, substitute
 from tilec.ir.nodes import Alloc, Copy, Launch, Parallel, walk

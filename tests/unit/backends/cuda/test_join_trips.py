@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.backends.cuda.idioms.join_trips import JoinTrips
+from tilec.backends.cuda.idioms.trips.join_trips import JoinTrips
 from tilec.ir.nodes import Pipelined, walk
 from tilec.ir.text.parser import parse_kernel
 from tilec.targets import parse_target

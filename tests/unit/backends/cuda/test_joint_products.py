@@ -10,7 +10,7 @@ from breadth import parametrized
 from reasons import no_roles
 
 from tilec.backends.cuda.codegen.images import compile_kernel
-from tilec.backends.cuda.matmul.match import match
+from tilec.backends.cuda.matmul.match.launch import match
 from tilec.backends.cuda.matmul.nodes import MatmulRoles, RingDrain
 from tilec.backends.cuda.nodes import SideBySide
 from tilec.backends.cuda.warp_roles.nodes import TileStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.backends.cuda.idioms.part_tile_loops import PartTileLoops
+from tilec.backends.cuda.idioms.grids.part_tile_loops import PartTileLoops
 from tilec.ir.text.parser import parse_kernel
 from tilec.targets import parse_target
 

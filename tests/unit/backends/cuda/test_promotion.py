@@ -9,7 +9,7 @@ from reasons import no_roles
 from variant_code import compile_variant
 
 from tilec.backends.cuda.codegen import images as cuda
-from tilec.backends.cuda.matmul.promotion import Promotion, without_promotion
+from tilec.backends.cuda.matmul.match.promotion import Promotion, without_promotion
 from tilec.backends.cuda.nodes import WarpGemm
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.backends.cuda.idioms.read_tables import ReadTables
+from tilec.backends.cuda.idioms.tiles.read_tables import ReadTables
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
 from tilec.targets import parse_target

@@ -6,8 +6,8 @@ import pytest
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.layouts.tiles import whole_tile
-from tilec.backends.cuda.general.roles.loads import Load
-from tilec.backends.cuda.general.roles.registers import handed_on
+from tilec.backends.cuda.statement_roles.split.loads import Load
+from tilec.backends.cuda.statement_roles.split.registers import handed_on
 from tilec.ir.nodes import Copy, Fill
 
 

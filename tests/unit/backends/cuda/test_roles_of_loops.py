@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.backends.cuda.general.roles.join_loops import joined
 from tilec.backends.cuda.nodes import BoxLoad, EachLane, EachTile
+from tilec.backends.cuda.statement_roles.split.join_loops import joined
 from tilec.backends.pipeline import lower
 from tilec.ir.nodes import Bind, For, Kernel, Launch, Stmt, walk
 from tilec.ir.nodes.barriers import WaitPhase

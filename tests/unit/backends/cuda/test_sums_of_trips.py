@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.backends.cuda.idioms.forward_factors import ForwardFactors
+from tilec.backends.cuda.idioms.sums.forward_factors import ForwardFactors
 from tilec.backends.cuda.matmul.strategy import Matmul
 from tilec.backends.cuda.passes.products.clear_at_begin import ClearAtBegin
 from tilec.backends.pipeline import lower

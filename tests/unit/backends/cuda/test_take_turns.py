@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import tilec.language as T
-from tilec.backends.cuda.general.turns.take_turns import TakeTurns
 from tilec.backends.cuda.passes.waits.place_shared import sharing
+from tilec.backends.cuda.statement_roles.turns.take_turns import TakeTurns
 from tilec.backends.pipeline import lower
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec.backends.cuda.general.operands.turn_few_rows import TurnFewRows
+from tilec.backends.cuda.statement_roles.operands.turn_few_rows import TurnFewRows
 from tilec.backends.pipeline import lower
 from tilec.ir.nodes import Gemm, Launch, walk
 from tilec.ir.text.parser import parse_kernel

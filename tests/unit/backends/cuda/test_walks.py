@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.backends.cuda.general.roles.split_roles import SplitRoles
+from tilec.backends.cuda.statement_roles.split.split_roles import SplitRoles
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
 from tilec.targets import parse_target

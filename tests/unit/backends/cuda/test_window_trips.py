@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tvm import tirx
 
-from tilec.backends.cuda.attention.windows import most_trips
+from tilec.backends.cuda.attention.assign.windows import most_trips
 
 X, KEYS = tirx.Var("x", "int32"), tirx.Var("keys", "int32")
 AHEAD = tirx.Min(tirx.floordiv(KEYS + 63, 64), tirx.floordiv((X + 1) * 128 + 63, 64))

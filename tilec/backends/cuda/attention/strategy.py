@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.products.wgmma import ROWS
-from tilec.backends.cuda.attention.assign import plan
-from tilec.backends.cuda.attention.defer_sums import DeferSums
-from tilec.backends.cuda.attention.entry import AttentionEntry
-from tilec.backends.cuda.attention.find_masks import FindMasks
+from tilec.backends.cuda.attention.assign.roles import plan
+from tilec.backends.cuda.attention.emit.entry import AttentionEntry
 from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, BoxStore
-from tilec.backends.cuda.attention.overlap_products import OverlapProducts
-from tilec.backends.cuda.attention.place_waits import PlaceWaits
-from tilec.backends.cuda.attention.plan_rings import PlanTileRings
-from tilec.backends.cuda.attention.read_beside import ReadBeside
-from tilec.backends.cuda.attention.split_masks import SplitMasks
-from tilec.backends.cuda.attention.vote_on_masks import VoteOnMasks
-from tilec.backends.cuda.general.operands.join_second_operands import joined
+from tilec.backends.cuda.attention.passes.defer_sums import DeferSums
+from tilec.backends.cuda.attention.passes.find_masks import FindMasks
+from tilec.backends.cuda.attention.passes.overlap_products import OverlapProducts
+from tilec.backends.cuda.attention.passes.place_waits import PlaceWaits
+from tilec.backends.cuda.attention.passes.plan_rings import PlanTileRings
+from tilec.backends.cuda.attention.passes.read_beside import ReadBeside
+from tilec.backends.cuda.attention.passes.split_masks import SplitMasks
+from tilec.backends.cuda.attention.passes.vote_on_masks import VoteOnMasks
+from tilec.backends.cuda.statement_roles.operands.join_second_operands import joined
 from tilec.backends.cuda.warp_roles.roads import moved, roads
 from tilec.backends.cuda.warp_roles.strategy import Plan, Strategy
 from tilec.ir.nodes import Gemm, walk

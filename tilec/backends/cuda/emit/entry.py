@@ -13,23 +13,23 @@ from tvm.tirx.script import builder as T
 import tilec.backends.cuda.emit.copies.copy
 import tilec.backends.cuda.emit.copies.gather
 import tilec.backends.cuda.emit.loops.cut_rows
-import tilec.backends.cuda.emit.loops.loop
+import tilec.backends.cuda.emit.loops.thread_loop
 import tilec.backends.cuda.emit.products.fragments
-import tilec.backends.cuda.emit.products.product
 import tilec.backends.cuda.emit.products.rotated
 import tilec.backends.cuda.emit.products.scaled
 import tilec.backends.cuda.emit.products.sparse
+import tilec.backends.cuda.emit.products.warp_gemm
 import tilec.backends.cuda.emit.threads.atomic
 import tilec.backends.cuda.emit.threads.cluster
+import tilec.backends.cuda.emit.threads.exchanges
 import tilec.backends.cuda.emit.threads.lines
 import tilec.backends.cuda.emit.threads.reduce
 import tilec.backends.cuda.emit.threads.scan
-import tilec.backends.cuda.emit.threads.threads
-import tilec.backends.cuda.general.emit.parts
-import tilec.backends.cuda.general.emit.product
-import tilec.backends.cuda.general.emit.sums
-import tilec.backends.cuda.general.emit.tiles
-import tilec.backends.cuda.general.emit.turn  # noqa: F401  (registers the code of statements)
+import tilec.backends.cuda.statement_roles.emit.parts
+import tilec.backends.cuda.statement_roles.emit.product
+import tilec.backends.cuda.statement_roles.emit.sums
+import tilec.backends.cuda.statement_roles.emit.tiles
+import tilec.backends.cuda.statement_roles.emit.turn  # noqa: F401  (registers the code of statements)
 from tilec.backends.cuda.analysis.accesses.bank_conflicts import conflicts
 from tilec.backends.cuda.analysis.blocks.threads import has_groups, warps_of
 from tilec.backends.cuda.analysis.layouts.fragments import WARP
@@ -50,14 +50,14 @@ from tilec.backends.cuda.emit.loops.access_notes import thread_roads
 from tilec.backends.cuda.emit.numbers.unsigned import Unsigned
 from tilec.backends.cuda.emit.statements import call
 from tilec.backends.cuda.emit.threads.groups import free_barriers
-from tilec.backends.cuda.general.emit.box import maps_of
-from tilec.backends.cuda.general.roles.registers import blocks_at_entry, entry_registers
 from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.backends.cuda.nodes import EachTile
 from tilec.backends.cuda.passes.threads.grid_barriers import has_grid_meet
 from tilec.backends.cuda.passes.threads.open_barriers import cluster_shape
 from tilec.backends.cuda.passes.waits.place_shared import pool_bytes
-from tilec.backends.cuda.warp_roles.parameters import map_code
+from tilec.backends.cuda.statement_roles.emit.box import maps_of
+from tilec.backends.cuda.statement_roles.split.registers import blocks_at_entry, entry_registers
+from tilec.backends.cuda.warp_roles.emit.parameters import map_code
 from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
 from tilec.backends.cuda.warp_roles.strategy import Strategy
 from tilec.ir.analysis.aliases import named

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.products.wgmma import ROWS
-from tilec.backends.cuda.matmul.assign import plan
-from tilec.backends.cuda.matmul.entry import MatmulEntry
-from tilec.backends.cuda.matmul.issue_wide import IssueWide
-from tilec.backends.cuda.matmul.move_last_tiles import MoveLastTiles
+from tilec.backends.cuda.matmul.assign.roles import plan
+from tilec.backends.cuda.matmul.emit.entry import MatmulEntry
 from tilec.backends.cuda.matmul.nodes import GatherLoad, MatmulRoles, WarpgroupGemm
-from tilec.backends.cuda.matmul.plan_ring import PlanRing
-from tilec.backends.cuda.matmul.select_tma import SelectTma
-from tilec.backends.cuda.matmul.select_wgmma import SelectWgmma
+from tilec.backends.cuda.matmul.passes.issue_wide import IssueWide
+from tilec.backends.cuda.matmul.passes.move_last_tiles import MoveLastTiles
+from tilec.backends.cuda.matmul.passes.plan_ring import PlanRing
+from tilec.backends.cuda.matmul.passes.select_tma import SelectTma
+from tilec.backends.cuda.matmul.passes.select_wgmma import SelectWgmma
 from tilec.backends.cuda.warp_roles.roads import moved, roads
 from tilec.backends.cuda.warp_roles.strategy import Plan, Strategy
 from tilec.backends.cuda.warp_roles.tma import STRIDE_BYTES

@@ -16,8 +16,8 @@ from tilec.backends.cuda.device import barriers
 from tilec.backends.cuda.device.matrices import DESCRIPTOR
 from tilec.backends.cuda.packed_weights.convert import Converter
 from tilec.backends.cuda.packed_weights.sums import GroupSums, ScaledOperands
-from tilec.backends.cuda.warp_roles.barriers import arrive
-from tilec.backends.cuda.warp_roles.build import cell, let, ptx, put, registers, run, u32, when
+from tilec.backends.cuda.warp_roles.emit.barriers import arrive
+from tilec.backends.cuda.warp_roles.emit.build import cell, let, ptx, put, registers, run, u32, when
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Region
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.backends.cuda.packed_weights.nodes import PackedProduct
-    from tilec.backends.cuda.warp_roles.context import TileContext
-    from tilec.backends.cuda.warp_roles.load_ahead import Lane
+    from tilec.backends.cuda.warp_roles.emit.context import TileContext
+    from tilec.backends.cuda.warp_roles.emit.load_ahead import Lane
 
 #: Of a matrix descriptor: a step that swizzled layouts ignore.
 _LOW_BITS = 1 << 16

@@ -10,7 +10,7 @@ from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.device import packed
 from tilec.backends.cuda.device.moves import LOAD16
-from tilec.backends.cuda.warp_roles.build import u32
+from tilec.backends.cuda.warp_roles.emit.build import u32
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -12,18 +12,18 @@ from tilec.backends.cuda.device.exchange import UNIFORM
 from tilec.backends.cuda.packed_weights.consume import Consumer, meet
 from tilec.backends.cuda.packed_weights.nodes import PackedProduct
 from tilec.backends.cuda.packed_weights.warp_products import WarpConsumer, add_slices
-from tilec.backends.cuda.warp_roles.build import cell, i32, let, ptx, put, registers, run, u32, when
-from tilec.backends.cuda.warp_roles.emit_load import emit_load
-from tilec.backends.cuda.warp_roles.emit_tail import Tails
+from tilec.backends.cuda.warp_roles.emit.build import cell, i32, let, ptx, put, registers, run, u32, when
+from tilec.backends.cuda.warp_roles.emit.load import emit_load
+from tilec.backends.cuda.warp_roles.emit.position import Position
+from tilec.backends.cuda.warp_roles.emit.tail import Tails
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
-from tilec.backends.cuda.warp_roles.position import Position
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cuda.warp_roles.context import TileContext
-    from tilec.backends.cuda.warp_roles.load_ahead import Lane
+    from tilec.backends.cuda.warp_roles.emit.context import TileContext
+    from tilec.backends.cuda.warp_roles.emit.load_ahead import Lane
 
 #: The first trip of a block, and how many it has.
 Part: TypeAlias = "tuple[Expr, Expr]"

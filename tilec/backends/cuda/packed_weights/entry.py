@@ -15,16 +15,16 @@ from tilec.backends.cuda.packed_weights.emit import Part, emit_loads, emit_produ
 from tilec.backends.cuda.packed_weights.nodes import PackedProduct
 from tilec.backends.cuda.packed_weights.parts import emit_sum, meet_blocks
 from tilec.backends.cuda.packed_weights.warp_products import warp_registers
-from tilec.backends.cuda.warp_roles.barriers import meet_cluster
-from tilec.backends.cuda.warp_roles.build import add, i32, let, ptx, registers, run, when
-from tilec.backends.cuda.warp_roles.context import SharedPlan, TileContext
-from tilec.backends.cuda.warp_roles.emit_store import emit_store
-from tilec.backends.cuda.warp_roles.entry import Entry, fence_barriers, prefetch
-from tilec.backends.cuda.warp_roles.load_ahead import Lane
+from tilec.backends.cuda.warp_roles.emit.barriers import meet_cluster
+from tilec.backends.cuda.warp_roles.emit.build import add, i32, let, ptx, registers, run, when
+from tilec.backends.cuda.warp_roles.emit.context import SharedPlan, TileContext
+from tilec.backends.cuda.warp_roles.emit.entry import Entry, fence_barriers, prefetch
+from tilec.backends.cuda.warp_roles.emit.load_ahead import Lane
+from tilec.backends.cuda.warp_roles.emit.parameters import declare, grid_extent
+from tilec.backends.cuda.warp_roles.emit.staging import finish_stores
+from tilec.backends.cuda.warp_roles.emit.store import emit_store
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, Ring, Roles, TensorMap
-from tilec.backends.cuda.warp_roles.parameters import declare, grid_extent
 from tilec.backends.cuda.warp_roles.ring import tile_bytes
-from tilec.backends.cuda.warp_roles.staging import finish_stores
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.parameters import grid_texts, spelled
 from tilec.targets import REGISTER_FILE, SYSTEM_SHARED_BYTES

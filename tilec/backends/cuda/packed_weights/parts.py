@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.warp_roles.barriers import in_block, meet_warp
-from tilec.backends.cuda.warp_roles.build import i32, let, ptx, put, registers, run, u32, when
+from tilec.backends.cuda.warp_roles.emit.barriers import in_block, meet_warp
+from tilec.backends.cuda.warp_roles.emit.build import i32, let, ptx, put, registers, run, u32, when
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.ring import tile_bytes
 from tilec.backends.cuda.warp_roles.unfit import Unfit
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.backends.cuda.packed_weights.nodes import PackedProduct
-    from tilec.backends.cuda.warp_roles.context import TileContext
+    from tilec.backends.cuda.warp_roles.emit.context import TileContext
 
 #: float32 registers that are moved at once, and their bytes.
 _TOGETHER, _BYTES = 4, 16

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.packed_weights.convert import single, twice
-from tilec.backends.cuda.warp_roles.build import let, pin, ptx, put, registers
+from tilec.backends.cuda.warp_roles.emit.build import let, pin, ptx, put, registers
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

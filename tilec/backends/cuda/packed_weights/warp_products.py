@@ -21,8 +21,8 @@ from tilec.backends.cuda.packed_weights.consume import meet, release
 from tilec.backends.cuda.packed_weights.convert import Converter, single, twice
 from tilec.backends.cuda.packed_weights.packing import CHUNK, LANES, STEP
 from tilec.backends.cuda.packed_weights.parts import add_vector
-from tilec.backends.cuda.warp_roles.barriers import meet_warp
-from tilec.backends.cuda.warp_roles.build import i32, let, ptx, put, registers, u32, when
+from tilec.backends.cuda.warp_roles.emit.barriers import meet_warp
+from tilec.backends.cuda.warp_roles.emit.build import i32, let, ptx, put, registers, u32, when
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.ir.exprs import int_value
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.backends.cuda.packed_weights.nodes import PackedProduct
-    from tilec.backends.cuda.warp_roles.context import TileContext
-    from tilec.backends.cuda.warp_roles.load_ahead import Lane
+    from tilec.backends.cuda.warp_roles.emit.context import TileContext
+    from tilec.backends.cuda.warp_roles.emit.load_ahead import Lane
 
 WARPS = 4
 _STEPS = CHUNK // STEP

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tilec.backends.cuda.analysis.products.mma import scaled_loss
-from tilec.backends.cuda.general.boxes.store_parts import StoreParts
-from tilec.backends.cuda.idioms.drop_idle_tiles import DropIdleTiles
+from tilec.backends.cuda.idioms.tiles.drop_idle_tiles import DropIdleTiles
 from tilec.backends.cuda.passes.layouts.hoist_passages import HoistPassages
 from tilec.backends.cuda.passes.layouts.infer_layouts import InferLayouts
 from tilec.backends.cuda.passes.layouts.read_ahead import ReadAhead
@@ -61,6 +60,7 @@ from tilec.backends.cuda.passes.waits.place_drains import PlaceDrains
 from tilec.backends.cuda.passes.waits.place_product_waits import PlaceProductWaits
 from tilec.backends.cuda.passes.waits.place_shared import PlaceShared
 from tilec.backends.cuda.passes.waits.synchronise import Synchronise
+from tilec.backends.cuda.statement_roles.boxes.store_parts import StoreParts
 from tilec.lowering.passes.base import Pass
 from tilec.lowering.passes.bound_products import BoundProducts
 from tilec.lowering.passes.choose_stores import ChooseStores

@@ -14,7 +14,7 @@ from tilec.backends.cuda.device import moves
 from tilec.backends.cuda.device.exchange import ANEW, exchange
 from tilec.backends.cuda.emit.numbers.unsigned import Unsigned
 from tilec.backends.cuda.emit.products.operands import Operand, bits, element_in, through
-from tilec.backends.cuda.emit.products.product import Operands, Product, Registers
+from tilec.backends.cuda.emit.products.warp_gemm import Operands, Product, Registers
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.hip.chips import chip_of
 from tilec.backends.hip.products.helpers import FNUZ, multiply, words_of

@@ -20,7 +20,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.device.helper import Helper, Lanes
 from tilec.backends.cuda.emit.products.operands import bits
-from tilec.backends.cuda.emit.products.product import Operands, Registers
+from tilec.backends.cuda.emit.products.warp_gemm import Operands, Registers
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.hip.products.emit import MemoryOperand, WaveProduct
 from tilec.backends.hip.products.helpers import add_products

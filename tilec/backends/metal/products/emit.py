@@ -12,7 +12,7 @@ from tilec.backends.cuda.analysis.accesses.vectors import divides
 from tilec.backends.cuda.device import moves
 from tilec.backends.cuda.emit.numbers.unsigned import Unsigned
 from tilec.backends.cuda.emit.products.operands import Operand, bits, element_in
-from tilec.backends.cuda.emit.products.product import Operands, Product, Registers
+from tilec.backends.cuda.emit.products.warp_gemm import Operands, Product, Registers
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.metal.products.helpers import multiply
 from tilec.backends.metal.products.tiles import ELEMENTS, SIDE, SimdGemm

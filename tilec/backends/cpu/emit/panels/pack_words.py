@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, cast
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.panels.panels import store_to_panels
 from tilec.backends.cpu.emit.panels.squares import named, transposed
+from tilec.backends.cpu.emit.panels.store_to_panels import store_to_panels
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.nodes import PackWords, element
 from tilec.backends.cpu.products.dot_forms import add_offset

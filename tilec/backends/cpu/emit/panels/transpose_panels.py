@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.panels.panels import store_to_panels
 from tilec.backends.cpu.emit.panels.squares import named, transposed
+from tilec.backends.cpu.emit.panels.store_to_panels import store_to_panels
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.nodes import TransposePanels, element
 from tilec.backends.cpu.products.tir import loop, sequence, span

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilec.backends.cuda.analysis.accesses.owners import spelled
 from tilec.backends.cuda.analysis.layouts.loops import loop_extents
-from tilec.backends.cuda.analysis.trips.trips import trips
+from tilec.backends.cuda.analysis.trips.listed_trips import trips
 from tilec.errors import EvalError
 from tilec.ir.exprs import conjuncts, loads, variables_of
 from tilec.ir.interp.expressions import value_of

@@ -13,8 +13,8 @@ from tilec.backends.cuda.analysis.layouts.loops import loop_extents
 from tilec.backends.cuda.device.ends import WORD, read_end
 from tilec.backends.cuda.device.moves import cp_async
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.loops.loop import over_layout
 from tilec.backends.cuda.emit.loops.spots import existing, rest
+from tilec.backends.cuda.emit.loops.thread_loop import over_layout
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.nodes import AsyncCopy
 from tilec.ir.exprs import all_of, dtype_of

@@ -12,7 +12,7 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.layouts.fragments import coalesced
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.copies.pieces import Piece, pieces_of
-from tilec.backends.cuda.emit.loops.loop import replica_zero
+from tilec.backends.cuda.emit.loops.thread_loop import replica_zero
 from tilec.backends.cuda.emit.statements import emit
 from tilec.backends.cuda.nodes import LookUp
 from tilec.ir.exprs import dtype_of, same, substitute

@@ -22,9 +22,9 @@ from tilec.backends.cuda.analysis.accesses.low_places import low_bits, low_place
 from tilec.backends.cuda.analysis.accesses.vectors import WIDEST
 from tilec.backends.cuda.device.ends import cut_end, read_end
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.loops.loop import emit_thread_loop
 from tilec.backends.cuda.emit.loops.ragged import Ragged, Read
 from tilec.backends.cuda.emit.loops.spots import Spot, Spots, bytes_of
+from tilec.backends.cuda.emit.loops.thread_loop import emit_thread_loop
 from tilec.backends.cuda.emit.loops.vector_moves import read_vector
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.nodes import RaggedThreadLoop

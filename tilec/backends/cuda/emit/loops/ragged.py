@@ -25,8 +25,8 @@ from tilec.backends.cuda.device.ends import read_end, realign, write_end
 from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.loops.access_notes import Moved, take_road
-from tilec.backends.cuda.emit.loops.loop import over_layout
 from tilec.backends.cuda.emit.loops.spots import Spot, Spots, bytes_of, rest
+from tilec.backends.cuda.emit.loops.thread_loop import over_layout
 from tilec.backends.cuda.emit.loops.vector import Vector
 from tilec.backends.cuda.emit.loops.vector_loads import VectorLoads
 from tilec.backends.cuda.emit.loops.vector_moves import packed_pairs, read_vector, store_vector

@@ -6,7 +6,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.products.product import Product
+from tilec.backends.cuda.emit.products.warp_gemm import Product
 from tilec.backends.cuda.emit.statements import block_barrier, call, emit
 from tilec.backends.cuda.nodes import FirstOperands, RotatedGemm
 from tilec.lowering.emission.statements import guarded, sequence

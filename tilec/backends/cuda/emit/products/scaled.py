@@ -20,7 +20,7 @@ from tilec.backends.cuda.analysis.products.mma import COLUMNS, ROWS, scaled_inst
 from tilec.backends.cuda.device.matrices import scaled_mma
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.products.operands import bits
-from tilec.backends.cuda.emit.products.product import Operands, Product, Registers
+from tilec.backends.cuda.emit.products.warp_gemm import Operands, Product, Registers
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.nodes import ScaledWarpGemm
 from tilec.ir.exprs import int_value

@@ -19,7 +19,7 @@ from tilec.backends.cuda.analysis.products.mma import ROWS, STEP_BYTES, sparse_i
 from tilec.backends.cuda.device.matrices import sparse_mma
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.products.operands import Operand, bits
-from tilec.backends.cuda.emit.products.product import Operands, Product, Registers
+from tilec.backends.cuda.emit.products.warp_gemm import Operands, Product, Registers
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.nodes import SparseWarpGemm
 from tilec.ir.exprs import int_value

@@ -13,7 +13,7 @@ from tilec.backends.cuda.device.exchange import exchange
 from tilec.backends.cuda.device.helper import C_NAMES
 from tilec.backends.cuda.device.intrinsics import keeping_nan
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.loops.loop import over_layout
+from tilec.backends.cuda.emit.loops.thread_loop import over_layout
 from tilec.backends.cuda.emit.numbers.narrow import NARROW
 from tilec.backends.cuda.emit.products.lane_digits import thread_digit
 from tilec.backends.cuda.emit.statements import block_barrier, emit

@@ -22,8 +22,8 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.blocks.threads import thread_count
 from tilec.backends.cuda.analysis.layouts.tiles import whole_tile
-from tilec.backends.cuda.general.roles.registers import fits_registers
 from tilec.backends.cuda.nodes import AheadLoop, BlockReduce, BlockScan, TakeAhead, ThreadLoop
+from tilec.backends.cuda.statement_roles.split.registers import fits_registers
 from tilec.ir.exprs import (
     dtype_of,
     each_once,

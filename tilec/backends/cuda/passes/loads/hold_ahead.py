@@ -19,7 +19,7 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.blocks.threads import thread_count
 from tilec.backends.cuda.analysis.layouts.tiles import static_extents
 from tilec.backends.cuda.analysis.pipelines.loads_ahead import Load, load_of
-from tilec.backends.cuda.analysis.pipelines.pipelines import (
+from tilec.backends.cuda.analysis.pipelines.rewrite import (
     IN_TURN,
     PipelineRewrite,
     written_source,

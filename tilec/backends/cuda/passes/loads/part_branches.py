@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.pipelines.loads_ahead import load_of
-from tilec.backends.cuda.analysis.pipelines.pipelines import is_told
+from tilec.backends.cuda.analysis.pipelines.rewrite import is_told
 from tilec.ir.exprs import all_of, inlined
 from tilec.ir.nodes import Block, If, Launch, Pipelined, Stmt
 from tilec.lowering.analysis.accesses import values_of

@@ -25,7 +25,7 @@ from tilec.backends.cuda.analysis.pipelines.loads_ahead import (
     async_elements,
     load_of,
 )
-from tilec.backends.cuda.analysis.pipelines.pipelines import (
+from tilec.backends.cuda.analysis.pipelines.rewrite import (
     IN_TURN,
     PipelineRewrite,
     written_source,

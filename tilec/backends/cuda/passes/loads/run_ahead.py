@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.blocks.threads import has_groups, thread_count
 from tilec.backends.cuda.analysis.pipelines.loads_ahead import load_of
-from tilec.backends.cuda.general.roles.registers import blocks_by_registers
 from tilec.backends.cuda.limits import gpu_limits, has_tma
 from tilec.backends.cuda.passes.waits.place_shared import pool_plan
+from tilec.backends.cuda.statement_roles.split.registers import blocks_by_registers
 from tilec.ir.nodes import Alloc, Block, Gemm, Kernel, Launch, Pipelined, Stmt, children, walk, with_children
 from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.blocks.threads import has_groups, thread_count, warps_of
 from tilec.backends.cuda.analysis.products.mma import warp_tile
 from tilec.backends.cuda.analysis.products.wgmma import Chooser
-from tilec.backends.cuda.general.roles.registers import MOST_GROUPS, registers_held, words_of
 from tilec.backends.cuda.limits import has_wgmma
+from tilec.backends.cuda.statement_roles.split.registers import MOST_GROUPS, registers_held, words_of
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes import Alloc, For, Gemm, Kernel, Launch, Pipelined, Stmt, walk

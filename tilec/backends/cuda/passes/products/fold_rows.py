@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.accesses.whole_lines import num_pieces
-from tilec.backends.cuda.matmul.assign import plan
-from tilec.backends.cuda.matmul.folded import Folded
-from tilec.backends.cuda.matmul.folded_along import FoldedAlong
-from tilec.backends.cuda.matmul.folding import Folding
-from tilec.backends.cuda.matmul.heads import is_straight
-from tilec.backends.cuda.matmul.match import Match, match
+from tilec.backends.cuda.matmul.assign.roles import plan
+from tilec.backends.cuda.matmul.folding.across import Folded
+from tilec.backends.cuda.matmul.folding.along import FoldedAlong
+from tilec.backends.cuda.matmul.folding.base import Folding
+from tilec.backends.cuda.matmul.match.heads import is_straight
+from tilec.backends.cuda.matmul.match.launch import Match, match
 from tilec.backends.cuda.matmul.nodes import WindowCopy
 from tilec.backends.cuda.warp_roles.tma import rows_of_a_group
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.limits import gpu_limits
-from tilec.backends.cuda.matmul.heads import is_straight
-from tilec.backends.cuda.matmul.match import Match, match
+from tilec.backends.cuda.matmul.match.heads import is_straight
+from tilec.backends.cuda.matmul.match.launch import Match, match
 from tilec.backends.cuda.warp_roles.epilogue import bounds
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.errors import UnsupportedError

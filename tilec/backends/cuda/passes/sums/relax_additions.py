@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.general.boxes.added_boxes import is_add
+from tilec.backends.cuda.statement_roles.boxes.added_boxes import is_add
 from tilec.ir.nodes import Atomic, Block, Launch, Stmt, children, walk, with_children
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.uses import addressed_in, overlapping

@@ -1,0 +1,1 @@
+"""Device code of launches whose rows stay in registers."""

@@ -1,0 +1,1 @@
+"""What becomes of the statements of `AttentionRoles`: one pass a file."""

@@ -1,0 +1,1 @@
+"""Idioms of loops over elements: branches, pairs, bounds, transposed reads."""

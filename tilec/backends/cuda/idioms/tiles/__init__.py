@@ -1,0 +1,1 @@
+"""Idioms of tiles on chip: how they are filled, what only passes through them."""

@@ -1,0 +1,1 @@
+"""How the blocks, warps and tiles of a product share its work, where its config leaves that open."""

@@ -1,0 +1,1 @@
+"""Device code of a product whose warps have roles."""

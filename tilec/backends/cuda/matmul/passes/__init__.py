@@ -1,0 +1,1 @@
+"""From a product with roles to its ring, tensor copies and instructions: one pass a file."""

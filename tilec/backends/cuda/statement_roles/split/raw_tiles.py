@@ -1,0 +1,288 @@
+"""Loads that compute bring what they read as it is, to raw tiles, of which those who compute make theirs.
+
+T = float16(A[box])                  ->    raw = A[box]; T = float16(raw)
+T[i, d] = float16(A[rows[i], d])     ->    raw[i, d] = A[rows[i], d]; T[i, d] = float16(raw[i, d])
+
+So do vectors of a trip that come to registers from tensors (a mask of keys, a scale of each row), and those
+that loops which make a tile of a loaded one read along its rows (a weight of each column).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from tvm import ir as tvm_ir
+from tvm import sym, tirx
+from tvm.tirx.analysis import undefined_vars
+
+from tilec.backends.cuda.analysis.accesses.gathers import store_of
+from tilec.backends.cuda.analysis.layouts.tiles import is_whole, whole_tile
+from tilec.backends.cuda.analysis.pipelines.loads_ahead import async_elements, load_of
+from tilec.backends.cuda.statement_roles.boxes.loaded_boxes import check_box
+from tilec.backends.cuda.statement_roles.split.loads import filled, is_loop, is_small
+from tilec.backends.cuda.warp_roles.tma import LARGEST_BOX
+from tilec.backends.cuda.warp_roles.unfit import Unfit
+from tilec.ir.exprs import dtype_of, each_once, inlined, int_value, loads, same, substitute, transform, uses
+from tilec.ir.nodes import (
+    PRODUCTS,
+    Alloc,
+    Copy,
+    Kernel,
+    Launch,
+    Parallel,
+    Region,
+    Stmt,
+    Store,
+    children,
+    walk,
+)
+from tilec.ir.traits import defined, expressions
+from tilec.lowering.analysis.accesses import values_of
+from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.analysis.uses import used_in
+from tilec.lowering.emission.memory import tile_bytes
+from tilec.lowering.passes.expand_copies import expand_copy
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, TensorLoad, Var
+
+    from tilec.targets import Target
+
+#: More elements than any row has.
+_ENDLESS = 1 << 30
+
+
+def with_raw_tiles(kernel: Kernel, launch: Launch, target: Target) -> Launch:
+    """A launch whose loops bring boxes of tensors to raw tiles before they compute a shared tile of them, and
+    rows that they look up where a multiprocessor holds one block at any rate: several of them wait for memory
+    in turns (H200, us: attention to 2048 rows of float8 and 512 columns 220 for 390, to such of int8 and 128
+    columns 274 for 117)."""
+    rewrite = _RawTiles(kernel, launch, _is_alone(launch, target))
+    body = rewrite.block(launch.body)
+    return replace(launch, body=(*map(Alloc, rewrite.tiles), *body)) if rewrite.tiles else launch
+
+
+def is_read_first(tile: Var, trip: Stmt) -> bool:
+    """Whether nothing reads a tile behind the first product of a trip: a ring of one stage is filled for the
+    next trip while that runs."""
+    (body,) = children(trip)
+    products = (place for place, stmt in enumerate(body) if _multiplies(stmt))
+    behind = body[next(products, 0) :]
+    return tile not in used_in(behind)
+
+
+def _multiplies(stmt: Stmt) -> bool:
+    return any(isinstance(inner, PRODUCTS) for inner in walk((stmt,)))
+
+
+def _is_alone(launch: Launch, target: Target) -> bool:
+    """Whether a multiprocessor has the shared memory for one block alone."""
+    assert target.gpu is not None
+    allocs = (stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc))
+    taken = sum(tile_bytes(stmt) for stmt in allocs if stmt.buffer.scope() == "shared.dyn")
+    return 2 * taken > target.gpu.shared_bytes
+
+
+class _RawTiles(ScopedRewrite):
+    """Splits the loads of one launch; ``looked_up``: of rows that a list names, too."""
+
+    def __init__(self, kernel: Kernel, launch: Launch, looked_up: bool) -> None:
+        super().__init__(kernel, launch)
+        self._looks_up = looked_up
+        self.tiles: list[Var] = []
+        self._values = values_of(walk(launch.body))
+        self._loops: list[tuple[Var, ...]] = []
+
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """A load of a loop, split."""
+        tile = filled(stmt)
+        if self._loops and (_fills_vector(stmt) if tile is None else not is_small(tile)):
+            return self._split(stmt)
+        if self._loops and tile is None and _makes_tile(stmt):
+            return self._split(stmt, self._is_of_columns)
+        if not is_loop(stmt):
+            return super().stmt(stmt)
+        self._loops.append(defined(stmt))
+        made = super().stmt(stmt)
+        self._loops.pop()
+        return made
+
+    def _is_of_columns(self, part: _Part, loop: Parallel) -> bool:
+        """Whether a part is a vector along a loop's columns that is another one in each trip."""
+        starts = [inlined(start, self._values) for start in part.box.start]
+        return (
+            [index.same_as(loop.vars[-1]) for index in part.indices] == [True]
+            and part.box.extent[-1] == int_value(loop.extents[-1])
+            and uses(starts[-1], self._loops[-1])
+        )
+
+    def _split(self, stmt: Stmt, chosen: Callable[[_Part, Parallel], bool] | None = None) -> list[Stmt]:
+        as_it_is = _is_shared_copy(stmt) and str(stmt.src.buffer.dtype) == str(stmt.dst.buffer.dtype)  # type: ignore
+        loop = expand_copy(stmt) if isinstance(stmt, Copy) else stmt
+        if as_it_is or not isinstance(loop, Parallel) or self._is_gathered(stmt):
+            return [stmt]
+        gathers, loop = self._with_gathers(loop) if self._looks_up and chosen is None else ([], loop)
+        parts = ((load, self._part(load, loop)) for load in _tensors(loop))
+        found = {load: part for load, part in parts if part and (chosen is None or chosen(part, loop))}
+        if not found:
+            return [*gathers, loop] if gathers else [stmt]
+        raw = {load: self._raw(part) for load, part in found.items()}
+        copies = [Copy(part.box, whole_tile(raw[load]), loc=stmt.loc) for load, part in found.items()]
+        read = {load: tirx.BufferLoad(raw[load], list(part.indices)) for load, part in found.items()}
+        return [*gathers, *copies, _reading(loop, read)]
+
+    def _with_gathers(self, loop: Parallel) -> tuple[list[Parallel], Parallel]:
+        """Loops that bring the rows which a loop looks up to raw tiles, where cp.async moves them, and the
+        loop that reads these."""
+        names = values_of(loop.body)
+        gathers: list[Parallel] = []
+        read: dict[TensorLoad, Expr] = {}
+        for load in _tensors(loop):
+            found = _gathered_rows(load, tuple(inlined(index, names) for index in load.indices), loop)
+            if found is not None and self._is_gathered(found.copy):
+                self.tiles.append(found.tile)
+                gathers.append(found.copy)
+                read[load] = found.element
+        return gathers, _reading(loop, read) if read else loop
+
+    def _is_gathered(self, stmt: Stmt) -> bool:
+        """Whether cp.async moves a load as it is."""
+        load = load_of(stmt)
+        return load is not None and async_elements(load, self._values, self.facts, None) != 0
+
+    def _raw(self, part: _Part) -> Var:
+        tile = part.tile()
+        self.tiles.append(tile)
+        return tile
+
+    def _part(self, load: TensorLoad, loop: Parallel) -> _Part | None:
+        """What a loop reads of a tensor, if it is a box that TMA brings."""
+        names = values_of(loop.body)
+        part = _part_of(load.source, [inlined(index, names) for index in load.indices], loop)
+        if part is None:
+            return None
+        start = tuple(inlined(each, self._values) for each in part.box.start)
+        try:
+            check_box(part.box, start, whole_tile(part.tile()), False, self.facts)
+        except Unfit:
+            return None
+        return part
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A box of a tensor, and where each iteration of a loop finds its element in a raw tile of it."""
+
+    box: Region
+    indices: tuple[Expr, ...]
+
+    def tile(self) -> Var:
+        """A raw tile."""
+        tensor = self.box.buffer
+        shape = [extent for part in self.box.extent if (extent := int_value(part) or 0) != 1]
+        return tirx.decl_buffer(shape, str(tensor.dtype), name=f"{tensor.name}_raw", scope="shared.dyn")
+
+
+def _part_of(tensor: Var, places: list[Expr], loop: Parallel) -> _Part | None:
+    """What a loop reads of a tensor: on each axis a start, and from there on what its variables add."""
+    spans = [_span(place, loop.vars, loop.extents) for place in places]
+    known = [span for span in spans if span is not None and span.size <= LARGEST_BOX]
+    if len(known) < len(spans):
+        return None
+    total, size = (prod(int_value(extent) or 0 for extent in loop.extents), prod(span.size for span in known))
+    box = Region(tensor, tuple(span.start for span in known), tuple(span.size for span in known))
+    return _Part(box, tuple(span.added for span in known if span.size > 1)) if 1 < size <= total else None
+
+
+class _Span(NamedTuple):
+    """The indices of an axis that a loop goes to: ``size`` of them from a start on, and what its variables
+    add to that."""
+
+    start: Expr
+    added: Expr
+    size: int
+
+
+def _span(place: Expr, variables: Sequence[Var], extents: Sequence[int | Expr]) -> _Span | None:
+    """None where something else is added, or less than nothing."""
+    analyzer = sym.Analyzer()
+    zeros = {var: tirx.const(0, dtype_of(var)) for var in variables}
+    for var, extent in zip(variables, extents, strict=True):
+        analyzer.bind(var, tvm_ir.Range(zeros[var], tirx.const(int_value(extent) or 1, dtype_of(var))))
+    start = analyzer.simplify(substitute(place, zeros))
+    added = analyzer.simplify(place - start)
+    bound = analyzer.const_int_bound(added)
+    if set(undefined_vars(added)) - set(variables) or bound.min_value or bound.max_value >= _ENDLESS:
+        return None
+    return _Span(start, added, bound.max_value + 1)
+
+
+class _Rows(NamedTuple):
+    """Rows of a tensor in a raw ``tile``, the loop that brings them, and where iterations find their
+    element."""
+
+    tile: Var
+    copy: Parallel
+    element: TensorLoad
+
+
+def _gathered_rows(load: TensorLoad, places: tuple[Expr, ...], loop: Parallel) -> _Rows | None:
+    """The rows that the first variable of a loop of two looks up, from a start on as far as the second one
+    goes along them."""
+    looked_up = any(next(loads(place), None) is not None for place in places[:-1])
+    if len(loop.vars) != 2 or not looked_up:
+        return None
+    row, column = loop.vars
+    along = _span(places[-1], (column,), loop.extents[1:])
+    if along is None or along.size == 1 or any(uses(place, (column,)) for place in places[:-1]):
+        return None
+    tensor, shape = load.source, (loop.extents[0], along.size)
+    tile = tirx.decl_buffer(shape, str(tensor.dtype), name=f"{tensor.name}_raw", scope="shared.dyn")
+    own, other = (tirx.Var(str(var.name), dtype_of(var)) for var in loop.vars)
+    rows = [substitute(place, {row: own}) for place in places[:-1]]
+    store = Store(tile, (own, other), tirx.BufferLoad(tensor, [*rows, along.start + other]), loc=loop.loc)
+    copy = Parallel((own, other), shape, (store,), loc=loop.loc)
+    return _Rows(tile, copy, tirx.BufferLoad(tile, [row, along.added]))
+
+
+def _is_shared_copy(stmt: Stmt) -> bool:
+    return isinstance(stmt, Copy) and str(stmt.dst.buffer.scope()) == "shared.dyn"
+
+
+def _fills_vector(stmt: Stmt) -> bool:
+    """Whether a statement sets a fragment of one axis from tensors, such as a mask of keys: threads would
+    wait for memory in each trip."""
+    if isinstance(stmt, Copy):
+        dst = stmt.dst.buffer
+        return str(stmt.src.buffer.scope()) == "global" and is_whole(stmt.dst) and _is_vector(dst)
+    store = store_of(stmt) if isinstance(stmt, Parallel) else None
+    return store is not None and _is_vector(store.buffer) and bool(_tensors(stmt))  # type: ignore[arg-type]
+
+
+def _makes_tile(stmt: Stmt) -> bool:
+    """Whether a loop makes a tile of a loaded one."""
+    store = store_of(stmt) if isinstance(stmt, Parallel) else None
+    return store is not None and len(store.buffer.shape) == 2 and str(store.buffer.scope()) == "shared.dyn"
+
+
+def _is_vector(buffer: Var) -> bool:
+    return str(buffer.scope()) == "local.fragment" and len(buffer.shape) == 1
+
+
+def _tensors(loop: Parallel) -> list[TensorLoad]:
+    """The elements of tensors that a loop reads, each once."""
+    every = (load for stmt in loop.body for expr in expressions(stmt) for load in loads(expr))
+    return each_once(load for load in every if str(load.source.scope()) == "global")
+
+
+def _reading(loop: Parallel, read: dict[TensorLoad, Expr]) -> Parallel:
+    """A loop that reads raw tiles."""
+
+    def visit(node: Expr) -> Expr | None:
+        return next((made for load, made in read.items() if same(load, node)), None)
+
+    body = tuple(replace(stmt, value=transform(stmt.value, visit)) for stmt in loop.body)  # type: ignore[attr-defined, call-arg]
+    return replace(loop, body=body)

@@ -1,0 +1,1 @@
+"""Device code that strategies share: the frame of a kernel, loads, barriers, epilogues."""
