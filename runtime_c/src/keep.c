@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "system.h"
+#include "system/system.h"
 
 /* Destructors of others that run later may call again: nothing points to what is freed. */
 static void forget(void* state) {

@@ -9,7 +9,7 @@
 
 #include "records.h"
 #include "status.h"
-#include "system.h"
+#include "system/system.h"
 
 static settings current;
 static system_once settings_once = SYSTEM_ONCE;

@@ -134,9 +134,10 @@ def test_functions_of_cuda_have_names_in_hip() -> None:
 
 
 def test_properties_are_where_the_runtime_reads_them() -> None:
-    text = (runtime_folder() / "src" / "hip_api.h").read_text()
+    folder = runtime_folder() / "src" / "devices" / "hip"
+    text = (folder / "hip_api.h").read_text()
     layouts = re.findall(r'\{"(hipGetDeviceProperties\w*)", (\d+), (\d+)\}', text)
     assert [(name, int(units), int(arch)) for name, units, arch in layouts] == [*loader._HIP_PROPERTIES]
     assert int(re.search(r"HIP_PROPERTIES_ROOM = (\d+)", text)[1]) == loader._HIP_PROPERTIES_ROOM
-    names = re.findall(r'"(libamdhip64[^"]*)"', (runtime_folder() / "src" / "hip_driver.c").read_text())
+    names = re.findall(r'"(libamdhip64[^"]*)"', (folder / "hip_driver.c").read_text())
     assert tuple(names[: len(loader._HIP_LIBRARIES)]) == loader._HIP_LIBRARIES

@@ -52,7 +52,7 @@ args = {{ dtype = "float32" }}
 RUNTIME = """\
 #define METAL_OBJC "libfakemetal.so"
 #define METAL_FRAMEWORK "libfakemetal.so"
-#include "metal.c"
+#include "devices/metal/metal.c"
 """
 PRELUDE = """
 def softmax(x, stream=0, offset=0):
@@ -221,5 +221,5 @@ def test_there_is_no_metal_here(library: Path) -> None:
 
 
 def test_cores_are_those_of_the_runtime() -> None:
-    text = (runtime_folder() / "src" / "metal.h").read_text()
+    text = (runtime_folder() / "src" / "devices" / "metal" / "metal.h").read_text()
     assert int(re.search(r"METAL_CORES = (\d+)", text)[1]) == CORES

@@ -181,7 +181,7 @@ def test_no_module_climbs_by_name() -> None:
 def test_the_runtime_is_told_its_numbers() -> None:
     """C names what there is room for and defines none of it; the loader, which stands alone, agrees."""
     names = {field.name.upper() for field in fields(CAPACITY)} | {"MOST_BLOCKS", "MAX_TENSOR_MAPS"}
-    files = [*(runtime_folder() / "src").glob("*.[ch]")]
+    files = [*(runtime_folder() / "src").rglob("*.[ch]")]
     text = "".join(path.read_text(encoding="utf-8") for path in files)
     assert names <= set(re.findall(r"\w+", text))
     assert names & set(re.findall(r"(?<=#define )\w+|\w+(?= *=[^=])", text)) == set()

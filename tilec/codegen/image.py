@@ -27,13 +27,13 @@ from typing import Any, TypeVar
 
 _Launch = TypeVar("_Launch", bound="DeviceLaunch")
 
-#: The functions of the runtime (runtime_c/src/lines.c) that CPU kernels which print or check call.
+#: The functions of the runtime (runtime_c/src/launch/lines.c) that CPU kernels which print or check call.
 RUNTIME_CALLS = frozenset(
     {"tilec_line_text", "tilec_line_int64", "tilec_line_uint64", "tilec_line_float64", "tilec_line_end",
      "tilec_check_failed"}
 )  # fmt: skip
 
-#: The functions of the runtime that tell CPU kernels about the machine (runtime_c/src/last_cache.c).
+#: The functions of the runtime that tell CPU kernels about the machine (runtime_c/src/launch/last_cache.c).
 RUNTIME_FACTS = frozenset({"tilec_last_cache_bytes"})
 
 

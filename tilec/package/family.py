@@ -22,7 +22,7 @@ class PackageFamily(Family):
     ``device_type`` is the constant of dlpack.h for its devices. ``has_entries``: a variant is a relocatable
     object with a C function for each launch, as `tilec.codegen.image` describes; of other families the
     package keeps bytes that the runtime hands to a driver. ``runtime`` is C that defines ``<name>_family``
-    (runtime_c/src/family.h); the one of CPUs is part of every library."""
+    (runtime_c/src/devices/family.h); the one of CPUs is part of every library."""
 
     device_type: str
     has_entries: bool = True

@@ -1,4 +1,4 @@
-"""How many cores this process may use, as libraries count them (`runtime_c/src/system_cpus.c`)."""
+"""How many cores this process may use, as libraries count them (`runtime_c/src/system/system_cpus.c`)."""
 
 from __future__ import annotations
 

@@ -2167,7 +2167,8 @@ class _HipDriver:
         raise _driver_failed(name, result, *(each(result) for each in about))
 
 
-#: Where two versions of hipDeviceProp_t have compute units and architecture, as runtime_c/src/hip_api.h.
+#: Where two versions of hipDeviceProp_t have compute units and architecture, as
+#: runtime_c/src/devices/hip/hip_api.h.
 _HIP_PROPERTIES = (("hipGetDevicePropertiesR0600", 388, 1160), ("hipGetDeviceProperties", 336, 396))
 _HIP_PROPERTIES_ROOM = 4096
 

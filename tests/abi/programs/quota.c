@@ -1,7 +1,7 @@
 /* How many CPUs the control groups of a file grant below a folder: quota GROUPS ROOT. */
 #define _GNU_SOURCE
 #define MAX_WORKERS 1024
-#include "system_cpus.c"
+#include "system/system_cpus.c"
 
 int main(int argc, char **argv) {
   if (argc != 3) return 2;

@@ -82,7 +82,7 @@ if word == "gpu" or value.startswith("s"): pass
 
 def test_the_runtime_knows_the_families_by_their_files_alone() -> None:
     asking = re.compile(r"\bkDL(CUDA|ROCM|Metal)\b|\bis_cuda\b|\b(cuda|hip|metal)_\w+\(|NUM_CUDA")
-    sources = sorted((ROOT.parent / "runtime_c" / "src").glob("*.[ch]"))
+    sources = sorted((ROOT.parent / "runtime_c" / "src").rglob("*.[ch]"))
     shared = [path for path in sources if not path.name.startswith(("cuda", "hip", "metal"))]
     assert shared
     assert [path.name for path in shared if asking.search(path.read_text())] == []

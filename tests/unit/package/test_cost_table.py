@@ -80,7 +80,7 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         for at, (each, dims, pins) in enumerate(cases())
     )
     source = folder / "costs.c"
-    source.write_text('#include "costs.h"\n' + "".join(texts))
+    source.write_text('#include "dispatch/costs.h"\n' + "".join(texts))
     folders = (runtime_folder() / "src", runtime_folder() / "include", dlpack_folder())
     flags = ("-O2", "-ffp-contract=off", "-fPIC", "-shared", *(f"-I{each}" for each in folders))
     link(*flags, source, "-o", folder / "costs.so")

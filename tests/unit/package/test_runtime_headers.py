@@ -10,14 +10,14 @@ from tilec.package.library.runtime import runtime_folder
 
 SOURCES = runtime_folder() / "src"
 #: They hold a unit together.
-TOPS = ("runtime.c", "cuda.c", "hip.c", "metal.c")
-#: Files that share a header: the first word of their names is its name.
+TOPS = ("runtime.c", *(f"devices/{name}/{name}.c" for name in ("cuda", "hip", "metal")))
+#: Files that share a header of their folder: the first word of their names is its name.
 SHARED = ("cuda_", "hip_", "metal_", "system_")
 
 #: It names the fields of the ABI, and no other name.
 LEAVES = ("layout.h",)
 
-INCLUDE = re.compile(r'^#include "([\w.]+)"', re.MULTILINE)
+INCLUDE = re.compile(r'^#include "([\w./]+)"', re.MULTILINE)
 #: What a header declares, by how a line of it begins.
 DECLARED = (
     re.compile(r"^#define (\w+)", re.MULTILINE),
@@ -28,6 +28,11 @@ DECLARED = (
     re.compile(r"^(?:static|LINKED_DATA) [^;(={]*?(\w+);", re.MULTILINE),
 )
 CONSTANTS = re.compile(r"^(?:typedef )?enum \w*\s*{([^}]*)}", re.MULTILINE)
+
+
+def files(suffix: str) -> list[str]:
+    """The runtime's files as they include each other: from its folder on."""
+    return sorted(path.relative_to(SOURCES).as_posix() for path in SOURCES.rglob(f"*{suffix}"))
 
 
 @cache
@@ -52,13 +57,15 @@ def declared(header: str) -> frozenset[str]:
 def named(name: str) -> set[str]:
     """The headers of this runtime that declare what a file names."""
     words = set(re.findall(r"\w+", re.sub(r'"(?:\\.|[^"\\])*"', '""', text(name))))
-    headers = {path.name for path in SOURCES.glob("*.h")} if name not in LEAVES else set()
+    headers = set(files(".h")) if name not in LEAVES else set()
     return {header for header in headers - {name} if declared(header) & words}
 
 
 def own_header(name: str) -> str:
     """The header of a .c file: its namesake, or the one that it shares with others."""
-    return f"{name.partition('_')[0]}.h" if name.startswith(SHARED) else f"{Path(name).stem}.h"
+    base = Path(name).name
+    header = f"{base.partition('_')[0]}.h" if base.startswith(SHARED) else f"{Path(name).stem}.h"
+    return Path(name).with_name(header).as_posix()
 
 
 def given(name: str) -> set[str]:
@@ -68,7 +75,7 @@ def given(name: str) -> set[str]:
 
 
 def test_a_file_includes_the_headers_of_what_it_names() -> None:
-    names = sorted(path.name for path in SOURCES.glob("*.[ch]") if path.name not in TOPS)
+    names = [name for name in files(".[ch]") if name not in TOPS]
     assert len(names) > 40
     found = {
         name: {each for each in included(name) if each.endswith(".h")} - {own_header(name)} for name in names
@@ -80,8 +87,8 @@ def test_a_file_includes_the_headers_of_what_it_names() -> None:
 
 def test_a_file_stands_on_those_that_come_before_it() -> None:
     order = [name for name in included("runtime.c") if name.endswith(".c")]
-    files = {path.name for path in SOURCES.glob("*.c") if not path.name.startswith(SHARED)}
-    assert sorted(order) == sorted(files - {*TOPS})
+    alone = {name for name in files(".c") if not Path(name).name.startswith(SHARED)}
+    assert sorted(order) == sorted(alone - {*TOPS})
     owners = {own_header(name): place for place, name in enumerate(order)}
     later = [
         (name, header)
@@ -94,7 +101,7 @@ def test_a_file_stands_on_those_that_come_before_it() -> None:
 
 def test_headers_form_no_circle() -> None:
     """Each name is taken off once all that it includes is gone; what is left goes round in circles."""
-    left = {path.name: set(included(path.name)) for path in SOURCES.glob("*.h")}
+    left = {name: set(included(name)) for name in files(".h")}
     assert len(left) > 20
     while ready := [name for name, wanted in left.items() if not wanted & left.keys()]:
         for name in ready:

@@ -31,7 +31,7 @@ class CudaBackend(Gpu):
     example = 'cuda = ["sm_90a"]'
     device_type = "kDLCUDA"
     max_tensor_maps = 16  # that the runtime encodes for one call
-    runtime = f'enum {{ MAX_TENSOR_MAPS = {max_tensor_maps} }};\n#include "cuda.c"\n'
+    runtime = f'enum {{ MAX_TENSOR_MAPS = {max_tensor_maps} }};\n#include "devices/cuda/cuda.c"\n'
     late_stages: ClassVar = {"tir": "tir_text", "source": "source", "asm": "assembly"}
     roads = ("warp_roles", "wgmma", "tensor_cores", "tma", "async_copy", "vectors")
     rounds_products = known_rates = True
@@ -64,7 +64,7 @@ class CudaBackend(Gpu):
     # ---- the package ----
 
     def arch_facts(self, spec: PackageSpec, target: Target) -> tuple[int, ...]:
-        """As enum cuda_fact of runtime_c/src/cuda.h."""
+        """As enum cuda_fact of runtime_c/src/devices/cuda/cuda.h."""
         from tilec.backends.cuda.table import min_driver
 
         gpu = gpu_of(target)

@@ -46,8 +46,8 @@ class LoweredCudaLaunch(LoweredLaunch):
     ``programmatic`` lets the launch begin before the one in front of it in the stream has ended (programmatic
     dependent launch, from sm_90 on): its code must wait with griddepcontrol.wait before it touches global
     memory. ``loaded``: the bytes that a block brings for a tile, as an integer text; blocks with many of
-    them begin early only where they are few (`runtime_c/src/cuda_call.c` says why). ``cooperative``: its
-    blocks wait for each other, so that the device must hold all of them at once."""
+    them begin early only where they are few (`runtime_c/src/devices/cuda/cuda_call.c` says why).
+    ``cooperative``: its blocks wait for each other, so that the device must hold all of them at once."""
 
     entry_registers: int = 0
     programmatic: bool = False

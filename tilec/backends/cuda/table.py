@@ -45,7 +45,7 @@ def images_source(spec: PackageSpec) -> str:
     return "".join(
         [
             "/* ---- CUDA images ---- */\n",
-            '#include "cuda_records.h"\n',
+            '#include "devices/cuda/cuda_records.h"\n',
             images.declaration(),
             f"static void* cuda_libraries[{count}];\n",
             array("cuda_image", "cuda_images", rows),

@@ -24,7 +24,7 @@ class HipBackend(LoadedGpu):
     word = "AMD GPU"
     example = 'hip = ["gfx942"]'
     device_type = "kDLROCM"
-    runtime = '#include "hip.c"\n'
+    runtime = '#include "devices/hip/hip.c"\n'
     late_stages: ClassVar = {"tir": "tir_text", "source": "source", "asm": "assembly"}
     kinds = ("hip", "rocm")
     image_align = 4096  # pages of their own, as clang's bundles of code objects have them

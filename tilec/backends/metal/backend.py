@@ -25,7 +25,7 @@ class MetalBackend(LoadedGpu):
     word = "Apple GPU"
     example = 'metal = ["metal3"]'
     device_type = "kDLMetal"
-    runtime = '#include "metal.c"\n'
+    runtime = '#include "devices/metal/metal.c"\n'
     late_stages: ClassVar = {"tir": "tir_text", "source": "source"}
     without_devices = "copy the package to macOS; `tilec verify --emulate` needs none"
 

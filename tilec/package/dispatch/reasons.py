@@ -1,7 +1,7 @@
 """Why dispatch takes or rejects each variant of a library, told from its metadata alone.
 
-The words are those of ``explain`` in the C ABI (runtime_c/src/explain.c); a test holds the two together. The
-driver's version plays no part here.
+The words are those of ``explain`` in the C ABI (runtime_c/src/dispatch/explain.c); a test holds the two
+together. The driver's version plays no part here.
 """
 
 from __future__ import annotations

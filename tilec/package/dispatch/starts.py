@@ -8,7 +8,7 @@ from dataclasses import replace
 from tilec.package.model import KernelRecord, VariantRecord
 
 #: Bytes of a vector, at whose multiples all tensors begin but those that say otherwise (CUDA_VECTOR in
-#: runtime_c/src/cuda.h).
+#: runtime_c/src/devices/cuda/cuda.h).
 VECTOR_BYTES = 16
 
 

@@ -16,7 +16,7 @@ from tilec.targets import parse_target
 @dataclass(frozen=True)
 class LoadedCode:
     """The code of one ``family``, whose launches are `PersistentLaunch`es: arrays of the records in
-    ``runtime_c/src/loaded.h``, of which ``<family>_records.h`` says for how many devices."""
+    ``runtime_c/src/devices/loaded.h``, of which ``<family>_records.h`` says for how many devices."""
 
     family: str
 
@@ -40,7 +40,7 @@ class LoadedCode:
         return "".join(
             [
                 f"/* ---- images: {self.family} ---- */\n",
-                f'#include "loaded.h"\n#include "{self.family}_records.h"\n',
+                f'#include "devices/loaded.h"\n#include "devices/{self.family}/{self.family}_records.h"\n',
                 images.declaration(),
                 f"static void* {made}[{count}][{self._devices}];\n",
                 array("loaded_image", f"{self.family}_images", rows),

@@ -1,4 +1,4 @@
-"""Perfect hashing of pinned dims by hash and displace; the same arithmetic as runtime_c/src/hash.h.
+"""Perfect hashing of pinned dims by hash and displace; the same arithmetic as runtime_c/src/dispatch/hash.h.
 
 Method: D. Belazzougui, F. C. Botelho, M. Dietzfelbinger, "Hash, displace, and compress", ESA 2009: keys fall
 into groups by their hash, and each group in turn, largest first, searches a displacement that sends all its

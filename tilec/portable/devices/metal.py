@@ -14,7 +14,7 @@ from tilec.portable.timing import PAUSE, Call, CallSampler, Sampler
 
 #: What the largest cache in front of memory holds (that of an M1 Ultra's system): Metal does not tell.
 CACHE_BYTES = 96 << 20
-#: Cores that persistent launches count on, as METAL_CORES of runtime_c/src/metal.h.
+#: Cores that persistent launches count on, as METAL_CORES of runtime_c/src/devices/metal/metal.h.
 CORES = 16
 #: MTLGPUFamilyApple7 and MTLGPUFamilyMetal3: both run code of the target.
 _FAMILIES, _TARGET = (1007, 5001), "metal3"

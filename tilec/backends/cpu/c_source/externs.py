@@ -15,7 +15,7 @@ _SYMBOLS = {"add": "+", "sub": "-", "mul": "*"}
 _ORDERS = {"relaxed": "RELAXED", "monotonic": "RELAXED", "consume": "ACQUIRE", "acquire": "ACQUIRE"}
 _ORDERS |= {"release": "RELEASE", "acq_rel": "ACQ_REL", "seq_cst": "SEQ_CST"}
 _FAILURES = {"RELEASE": "RELAXED", "ACQ_REL": "ACQUIRE"}
-#: Functions of the runtime (runtime_c/src/lines.c) -> their parameters.
+#: Functions of the runtime (runtime_c/src/launch/lines.c) -> their parameters.
 _RUNTIME = {
     "tilec_line_text": "const char *part",
     "tilec_line_int64": "int64_t part",

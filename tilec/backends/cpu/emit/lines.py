@@ -1,4 +1,4 @@
-"""TIR of `Print` and `Check`: calls of the library's runtime (runtime_c/src/lines.c)."""
+"""TIR of `Print` and `Check`: calls of the library's runtime (runtime_c/src/launch/lines.c)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 #include "demo_runtime.c"
 #endif
 #include "arith.h"
-#include "costs.h"
+#include "dispatch/costs.h"
 #include "doors.h"
 
 extern __attribute__((visibility("hidden"))) const char demo__meta[];
