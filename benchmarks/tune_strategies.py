@@ -22,7 +22,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from tilec.build.pool import default_jobs
+from tilec.build.processes.pool import default_jobs
 from tilec.portable.runner.journal import Journal
 from tilec.portable.runner.judge import OK
 from tilec.tune.backends import Local

@@ -12,12 +12,12 @@ __version__ = "0.1.0"
 
 #: Public names and where they live; each module is loaded at the first use of its name.
 _LAZY = {
-    "cdiv": ("tilec.language.values.integers", "ceildiv"),
+    "cdiv": ("tilec.language.values.functions.integers", "ceildiv"),
     "AutoTuner": ("tilec.inprocess.autotuning", "AutoTuner"),
     "autotune": ("tilec.inprocess.autotuning", "autotune"),
     "DataType": ("tilec.language.values.scalars", "dtype"),
-    "Fragment": ("tilec.language.values.layouts", "Fragment"),
-    "Layout": ("tilec.language.values.layouts", "Layout"),
+    "Fragment": ("tilec.language.values.layouts.layout", "Fragment"),
+    "Layout": ("tilec.language.values.layouts.layout", "Layout"),
     "JITFunc": ("tilec.inprocess.jitted", "JITFunc"),
     "JITImpl": ("tilec.inprocess.jitted", "JITImpl"),
     "JITKernel": ("tilec.inprocess.kernel", "JITKernel"),
@@ -33,7 +33,7 @@ _LAZY = {
     "is_cache_enabled": ("tilec.inprocess.store", "is_cache_enabled"),
     "jit": ("tilec.inprocess.jitted", "jit"),
     "lazy_jit": ("tilec.inprocess.jitted", "jit"),
-    "next_power_of_2": ("tilec.language.values.integers", "next_power_of_2"),
+    "next_power_of_2": ("tilec.language.values.functions.integers", "next_power_of_2"),
     "par_compile": ("tilec.inprocess.jitted", "par_compile"),
     "load": ("tilec.portable.loader", "load"),
     "set_log_level": ("tilec.env", "set_log_level"),

@@ -20,10 +20,10 @@ from tilec.inprocess.store import enable_cache as enable_cache
 from tilec.inprocess.store import is_cache_enabled as is_cache_enabled
 from tilec.language.frontend.pass_configs import PassConfigKey as PassConfigKey
 from tilec.language.tiles.layout_builders import SwizzleMode as SwizzleMode
-from tilec.language.values.integers import ceildiv as _ceildiv
-from tilec.language.values.integers import next_power_of_2 as next_power_of_2
-from tilec.language.values.layouts import Fragment as Fragment
-from tilec.language.values.layouts import Layout as Layout
+from tilec.language.values.functions.integers import ceildiv as _ceildiv
+from tilec.language.values.functions.integers import next_power_of_2 as next_power_of_2
+from tilec.language.values.layouts.layout import Fragment as Fragment
+from tilec.language.values.layouts.layout import Layout as Layout
 from tilec.language.values.scalars import dtype as _dtype
 from tilec.portable.loader import LaunchError as LaunchError
 from tilec.portable.loader import LibraryError as LibraryError

@@ -2,10 +2,10 @@
 
     python tools/held_variants.py MANIFEST [--kernel GLOB]... [--target T]... [-j N]
 
-A library does without variants whose calls get the same code from others (tilec/build/served.py), which a
-build sees when all is compiled. Here those variants alone are made whose config and cost are another one's,
-too, of the same kernel and family: on a CPU to machine code, else to what decides it, the lowered TIR. Others
-count as code of their own, so that a build holds at most as many.
+A library does without variants whose calls get the same code from others (tilec/build/answers/served.py),
+which a build sees when all is compiled. Here those variants alone are made whose config and cost are another
+one's, too, of the same kernel and family: on a CPU to machine code, else to what decides it, the lowered TIR.
+Others count as code of their own, so that a build holds at most as many.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from tilec.build.frontend import elaborate_variant
-from tilec.build.pool import default_jobs, run_tasks
+from tilec.build.answers.served import without_served
+from tilec.build.elaborated.frontend import elaborate_variant
+from tilec.build.processes.pool import default_jobs, run_tasks
 from tilec.build.records import compile_one, listed_under, restricted
-from tilec.build.served import without_served
 from tilec.codegen.image import Image
 from tilec.families import family_of
 from tilec.manifest import Variant, load_manifest
@@ -62,7 +62,7 @@ def made(variant: Variant) -> VariantRecord:
         return replace(compile_one(variant).record, ir_text="")
     from tilec.backends.pipeline import lower
     from tilec.backends.to_tir import to_tir
-    from tilec.build.images import symbol_prefix
+    from tilec.build.reuse.images import symbol_prefix
 
     lowered = to_tir(lower(elaborate_variant(variant).kernel, variant.target), variant.target)
     return _stub(variant, symbol_prefix(lowered, variant.target))

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilec.build.stages import stage_text
+from tilec.build.written.stages import stage_text
 from tilec.manifest import Variant, load_manifest
 
 MANIFEST = Path(__file__).resolve().with_suffix(".toml")

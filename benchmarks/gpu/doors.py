@@ -17,8 +17,8 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tilec.build.beside import Asked
 from tilec.build.library import build
+from tilec.build.written.beside import Asked
 
 HERE = Path(__file__).resolve().parent
 RUNNER = HERE / "doors_runner"

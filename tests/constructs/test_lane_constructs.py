@@ -538,7 +538,7 @@ def build(use):
 
 def in_parallel(X, tx):
     """A shuffle where iterations are shared."""
-    from tilec.language.tiles.tile_loops import over
+    from tilec.language.tiles.operations.tile_loops import over
 
     over((32,), lambda i: T.shfl_xor(X[i], 1))
 
@@ -558,7 +558,7 @@ def in_parallel(X, tx):
     ],
 )
 def test_statements_of_threads_in_a_parallel_loop(statement):
-    from tilec.language.tiles.tile_loops import over
+    from tilec.language.tiles.operations.tile_loops import over
 
     with pytest.raises(UnsupportedError, match=r"in T\.Parallel") as caught:
         build(lambda X, tx: over((32,), lambda i: statement()))

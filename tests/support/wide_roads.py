@@ -20,7 +20,7 @@ from metal_source import TARGET as METAL
 from metal_source import OnMetal
 from wide_programs import WideProgram, elaborated
 
-import tilec.build.preload  # noqa: F401  # once, for all processes of the command
+import tilec.build.processes.preload  # noqa: F401  # once, for all processes of the command
 from tilec.emulate import EmulatedKernel
 from tilec.ir.interp import interpreter
 from tilec.ir.nodes import Kernel

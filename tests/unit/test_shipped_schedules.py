@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from breadth import diagonal, parametrized
 
-from tilec.build.dispatch import Server
-from tilec.build.frontend import elaborate_variant
+from tilec.build.answers.dispatch import Server
+from tilec.build.elaborated.frontend import elaborate_variant
 from tilec.manifest import Variant, load_manifest
 from tilec.package.model import signature
 from tilec.trials.chosen import chosen_dims

@@ -12,18 +12,18 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilec.backends.base import backend_of
-from tilec.build.alike import alike
-from tilec.build.beside import LIBRARY_ALONE, Asked, Beside, write_beside
-from tilec.build.frontend import has_cpus_alone
-from tilec.build.idle_keys import remarks_on_cpus
-from tilec.build.plans import load_plans
-from tilec.build.pool import default_jobs, run_tasks
-from tilec.build.receipts import find_package, keep_package
+from tilec.build.answers.alike import alike
+from tilec.build.answers.served import without_served
+from tilec.build.elaborated.frontend import has_cpus_alone
+from tilec.build.elaborated.idle_keys import remarks_on_cpus
+from tilec.build.elaborated.plans import load_plans
+from tilec.build.elaborated.value_kinds import remarks_on_space
+from tilec.build.processes.pool import default_jobs, run_tasks
 from tilec.build.records import CompiledVariant, as_listed, compile_one
-from tilec.build.replaced import lost_to_a_part
-from tilec.build.reuse import find, keep
-from tilec.build.served import without_served
-from tilec.build.value_kinds import remarks_on_space
+from tilec.build.reuse.compiled import find, keep
+from tilec.build.reuse.receipts import find_package, keep_package
+from tilec.build.reuse.replaced import lost_to_a_part
+from tilec.build.written.beside import LIBRARY_ALONE, Asked, Beside, write_beside
 from tilec.cache import Store
 from tilec.codegen.toolchain import find_toolchain, tool_versions
 from tilec.disk import require_writable
@@ -98,9 +98,9 @@ def build(
 
     ``targets`` and ``kernels`` (globs) build a part; ``jobs`` compile processes run at a time (default: the
     settings, then one per core); ``static`` also writes an archive, and ``asked`` says what else is written
-    (`tilec.build.beside`); ``strict`` takes remarks on kernels as errors. Nothing below ``out_dir`` changes
-    unless every variant compiled and the library linked. Raises errors of the tree: wrong input, failed
-    compilation, missing toolchain, StrictError.
+    (`tilec.build.written.beside`); ``strict`` takes remarks on kernels as errors. Nothing below ``out_dir``
+    changes unless every variant compiled and the library linked. Raises errors of the tree: wrong input,
+    failed compilation, missing toolchain, StrictError.
     """
     start = time.monotonic()
     settings = read_settings()
@@ -230,7 +230,7 @@ class _Work:
 
 def _keep(store: Store, variant: Variant, made: CompiledVariant) -> None:
     """Stores a variant, and its code by what that was made from. Raises OSError."""
-    from tilec.build.kept_code import keep_code
+    from tilec.build.reuse.kept_code import keep_code
 
     keep(store, variant, made)
     if made.origin is not None:

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilec.build.asked import remarks_on_roads
-from tilec.build.frontend import elaborate_variant, naming
-from tilec.build.idle_keys import idle_on_cpus
+from tilec.build.elaborated.asked import remarks_on_roads
+from tilec.build.elaborated.frontend import elaborate_variant, naming
+from tilec.build.elaborated.idle_keys import idle_on_cpus
 from tilec.cache import Store
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
 from tilec.errors import Place, Remark
@@ -25,7 +25,7 @@ from tilec.package.model import DimRecord, ParamRecord, Signature, VariantRecord
 from tilec.targets import parse_target
 
 if TYPE_CHECKING:
-    from tilec.build.kept_code import Origin
+    from tilec.build.reuse.kept_code import Origin
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class CompiledVariant:
     """A variant with its kernel's signature. ``files`` are the Python files that it was made from; empty when
     it came out of the cache. ``remarks`` are what its author is to be told. ``origin``: what its code was
     compiled from; None where the code is from the cache. ``idle``: the schedule keys of its config that CPUs
-    do not obey. ``kinds``: those of its factory's parameters (`tilec.build.value_kinds`)."""
+    do not obey. ``kinds``: those of its factory's parameters (`tilec.build.elaborated.value_kinds`)."""
 
     signature: Signature
     record: VariantRecord
@@ -47,8 +47,8 @@ class CompiledVariant:
 def compile_one(variant: Variant, made: Store | None = None, kept: Store | None = None) -> CompiledVariant:
     """Elaborates, lowers and compiles one variant; runs in a compile process. ``made``: where other variants
     of the same build find its code; ``kept``: the cache, which may have that of its tile IR."""
-    from tilec.build.images import image_of
-    from tilec.build.kept_code import find_code, origin_of
+    from tilec.build.reuse.images import image_of
+    from tilec.build.reuse.kept_code import find_code, origin_of
     from tilec.ir.text.printer import format_kernel
     from tilec.package.model import signature
 

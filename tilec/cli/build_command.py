@@ -68,8 +68,8 @@ def command(
 ) -> None:
     """Build the library that MANIFEST describes."""
     from tilec.build import build
-    from tilec.build.beside import Asked
-    from tilec.build.losses import lost
+    from tilec.build.answers.losses import lost
+    from tilec.build.written.beside import Asked
     from tilec.codegen.toolchain import zig_is_new_here
 
     if zig_is_new_here():

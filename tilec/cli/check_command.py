@@ -20,8 +20,8 @@ from tilec.portable.dims import dims_text
 from tilec.spelling import counted
 
 if TYPE_CHECKING:
-    from tilec.build.dispatch import Server, Service
-    from tilec.build.frontend import Checked
+    from tilec.build.answers.dispatch import Server, Service
+    from tilec.build.elaborated.frontend import Checked
     from tilec.manifest import KernelPlan, Plan, Variant
     from tilec.manifest.shapes import Call
 
@@ -96,9 +96,9 @@ def command(
     --strict makes them errors, as in `tilec build`. Of more than 200 different variants a sample is
     elaborated, with every guard, value of "for" and config in it; --all takes each.
     """
-    from tilec.build.frontend import check_sources
-    from tilec.build.plans import load_plans
-    from tilec.build.pool import default_jobs
+    from tilec.build.elaborated.frontend import check_sources
+    from tilec.build.elaborated.plans import load_plans
+    from tilec.build.processes.pool import default_jobs
     from tilec.manifest import of_all_hosts
 
     _check_usage(shapes, model, context, dtype, out)
@@ -263,7 +263,7 @@ class _Servers:
                 yield target, self._server(call.kernel, target).service(call.dims)
 
     def _server(self, kernel: str, target: str) -> Server:
-        from tilec.build.dispatch import Server
+        from tilec.build.answers.dispatch import Server
 
         if (kernel, target) not in self._known:
             self._known[kernel, target] = Server(self._kernels[kernel], target)

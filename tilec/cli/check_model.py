@@ -14,7 +14,7 @@ from tilec.cli.texts import excused, misses_text, restrictions_text, server_text
 from tilec.portable.dims import dims_text
 
 if TYPE_CHECKING:
-    from tilec.build.coverage import Answer
+    from tilec.build.answers.coverage import Answer
     from tilec.manifest import Plan
     from tilec.manifest.model_calls import ModelCalls
 
@@ -56,7 +56,7 @@ def check_model(
     """Prints the answers and returns the exit code; ``out`` is where a shapes file goes."""
     from dataclasses import replace
 
-    from tilec.build.coverage import answers, sample_calls
+    from tilec.build.answers.coverage import answers, sample_calls
     from tilec.manifest.model_calls import model_calls
     from tilec.manifest.model_config import read_model_config
 
@@ -77,7 +77,7 @@ def check_model(
 
 def _print(plan: Plan, found: Sequence[Answer]) -> None:
     """One row for each kernel, size and answer: the layers and targets that share it, together."""
-    from tilec.build.coverage import runs_text
+    from tilec.build.answers.coverage import runs_text
 
     rows: dict[tuple[str, ...], tuple[dict[str, int], dict[str, None]]] = {}
     for each in found:
@@ -110,7 +110,7 @@ def _targets_text(plan: Plan, name: str, targets: Iterable[str]) -> str:
 
 
 def _json(plan: Plan, model: ModelCalls, found: Sequence[Answer]) -> dict[str, object]:
-    from tilec.build.coverage import unserved_layers
+    from tilec.build.answers.coverage import unserved_layers
 
     return {
         "model": model.config.kind,
@@ -138,7 +138,7 @@ def _answer_json(each: Answer) -> dict[str, object]:
 def _judge(plan: Plan, model: ModelCalls, found: Sequence[Answer], strict: bool) -> int:
     """Says on stderr what nobody serves; 1 for a miss that is not excused, or, if strict, for a layer that no
     kernel is for."""
-    from tilec.build.coverage import runs_text, unserved_layers
+    from tilec.build.answers.coverage import runs_text, unserved_layers
 
     allowed, misses = excused(plan, strict), [each for each in found if each.service.kind == "miss"]
     missed = [each for each in misses if each.call.kernel.name not in allowed]

@@ -32,7 +32,7 @@ def variant_named(plan: Plan, manifest: Path, target: str | None, number: int) -
 def variant_serving(plan: Plan, manifest: Path, target: str | None, dims: Mapping[str, int]) -> Variant:
     """The one that a call with ``dims`` takes on a machine of a target, or of the kernel's first one. Raises
     InputError for other dims, and where none serves them."""
-    from tilec.build.dispatch import Server
+    from tilec.build.answers.dispatch import Server
 
     kernel = plan.kernels[0]
     place, known = Place(str(manifest), key="--shape"), kernel.variants[0].dims

@@ -53,8 +53,8 @@ def command(
     statement that misses faster ones the condition that it does not meet and what to change. Of schedules
     that the library chooses among it says what they cost, with --shape at that call.
     """
-    from tilec.build.plans import load_plan
-    from tilec.build.stages import lowered_launches, stage_names, stage_text
+    from tilec.build.elaborated.plans import load_plan
+    from tilec.build.written.stages import lowered_launches, stage_names, stage_text
 
     plan = load_plan(manifest, targets=[target] if target else [], kernels=[kernel])
     if dims is None:

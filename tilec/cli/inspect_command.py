@@ -294,7 +294,7 @@ def _roads_json(name: str, target: str, launches: tuple[tuple[Road, ...], ...], 
 
 
 def _print_assembly(info: LibraryInfo, kernels: list[dict[str, Any]]) -> None:
-    from tilec.build.disassembly import assembly_of
+    from tilec.build.written.disassembly import assembly_of
 
     texts = info.ir_texts()
     for kernel in kernels:

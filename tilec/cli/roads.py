@@ -10,7 +10,7 @@ import click
 from tilec.cli.output import print_table
 
 if TYPE_CHECKING:
-    from tilec.build.losses import Lost
+    from tilec.build.answers.losses import Lost
     from tilec.ir.roads import Road
 
 

@@ -9,7 +9,7 @@ from tilec.portable.dims import dims_text
 from tilec.spelling import counted
 
 if TYPE_CHECKING:
-    from tilec.build.dispatch import Service
+    from tilec.build.answers.dispatch import Service
     from tilec.manifest import Plan, Variant
 
 

@@ -136,7 +136,7 @@ def command(
     With --schedules configs are measured at the calls of --shapes, at shapes drawn within the guards, or
     both. Costs are fitted to three quarters of them; the file gets a few schedules of each variant, which the
     others are tried on. The manifest names them in an override."""
-    from tilec.build.pool import default_jobs
+    from tilec.build.processes.pool import default_jobs
     from tilec.cli.tune_output import Output, print_preview, print_status
     from tilec.tune import Manner, Selection
 

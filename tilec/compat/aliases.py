@@ -64,7 +64,7 @@ _MOVED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "symbolics tir tir.entry tir.ir tir.op typing utils v2.annot v2.ast v2.builder v2.dtypes warpgroup",
         _LANGUAGE,
     ),
-    ("tilec.language.", "fp8", ("language.values.fp8",)),
+    ("tilec.language.", "fp8", ("language.values.functions.fp8",)),
     ("tilec.", "jit jit.kernel jit.execution_backend", ("inprocess.jitted", "inprocess.kernel", "")),
     ("tilec.", "loader", ("portable.loader",)),
     ("tilec.", "torch_ops", ("portable.torch_ops",)),

@@ -19,7 +19,7 @@ from tilec.language.tiles.layout_builders import (
     make_volta_swizzled_layout,
     make_wgmma_swizzled_layout,
 )
-from tilec.language.values.layouts import Fragment, Layout
+from tilec.language.values.layouts.layout import Fragment, Layout
 from tilec.packages import find_aliases
 
 find_aliases(__name__)

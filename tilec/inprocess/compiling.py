@@ -74,8 +74,8 @@ class _Compilation:
 
     def run(self, missing: Sequence[int], num_workers: int | None) -> None:
         """Compiles them; one worker, or one kernel, in this process."""
-        from tilec.build.attempts import Compilers, run_all
-        from tilec.build.pool import default_jobs
+        from tilec.build.processes.attempts import Compilers, run_all
+        from tilec.build.processes.pool import default_jobs
 
         workers = min(num_workers or default_jobs(), len(missing))
         if workers == 1:

@@ -20,7 +20,7 @@ from tilec.language.frontend.capture import Captured
 from tilec.language.frontend.constants import Bind, Found, unbound_error
 from tilec.language.frontend.jitted import JitFunction
 from tilec.language.frontend.shape_names import Size
-from tilec.language.tiles.signatures import StridedTensor, TensorType, const
+from tilec.language.tiles.parameters.signatures import StridedTensor, TensorType, const
 
 
 def size_at(tensor: Any, bind: Bind) -> int:

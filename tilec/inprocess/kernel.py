@@ -237,7 +237,7 @@ class JITKernel:
         Path(path).write_text(self._ptx(), encoding="utf-8")
 
     def _ptx(self) -> str:
-        from tilec.build.disassembly import assembly_of
+        from tilec.build.written.disassembly import assembly_of
 
         self._check_listing("PTX")
         return assembly_of(self._widest, self._card.ir_text)

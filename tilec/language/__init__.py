@@ -111,12 +111,25 @@ from tilec.language.threads.launches import (
 )
 from tilec.language.threads.thread_reductions import Attr, comm_reducer, tvm_thread_allreduce
 from tilec.language.threads.warp_groups import ws
-from tilec.language.tiles import (
-    foreign,
+from tilec.language.tiles.layout_builders import get_swizzle_layout, make_mma_swizzle_layout
+from tilec.language.tiles.memory import (
     slice_stores,  # noqa: F401  defines what slices do
     vector_memory,
 )
-from tilec.language.tiles.atomics import (
+from tilec.language.tiles.memory.allocations import (
+    alloc_buffer,
+    alloc_fragment,
+    alloc_global,
+    alloc_local,
+    alloc_shared,
+    alloc_var,
+    allocate,
+)
+from tilec.language.tiles.memory.allocations import alloc_buffer as decl_buffer
+from tilec.language.tiles.memory.element_pointers import access_ptr, address_of, ptx_cp_async
+from tilec.language.tiles.memory.reshape import reshape, view
+from tilec.language.tiles.operations import foreign
+from tilec.language.tiles.operations.atomics import (
     atomic_add,
     atomic_addx2,
     atomic_addx4,
@@ -126,25 +139,10 @@ from tilec.language.tiles.atomics import (
     atomic_or,
     atomic_store,
 )
-from tilec.language.tiles.copies import async_copy, clear, copy, fill
-from tilec.language.tiles.element_pointers import access_ptr, address_of, ptx_cp_async
-from tilec.language.tiles.layout_builders import get_swizzle_layout, make_mma_swizzle_layout
-from tilec.language.tiles.memory import (
-    alloc_buffer,
-    alloc_fragment,
-    alloc_global,
-    alloc_local,
-    alloc_shared,
-    alloc_var,
-    allocate,
-)
-from tilec.language.tiles.memory import alloc_buffer as decl_buffer
-from tilec.language.tiles.persistent import Persistent
-from tilec.language.tiles.pointers import handle, make_tensor, match_buffer, ptr
-from tilec.language.tiles.products import gemm, gemm_sp, wgmma_gemm
-from tilec.language.tiles.proxies import FragmentBuffer, LocalBuffer, SharedBuffer
-from tilec.language.tiles.rearrange import im2col, transpose
-from tilec.language.tiles.reducers import (
+from tilec.language.tiles.operations.copies import async_copy, clear, copy, fill
+from tilec.language.tiles.operations.products import gemm, gemm_sp, wgmma_gemm
+from tilec.language.tiles.operations.rearrange import im2col, transpose
+from tilec.language.tiles.operations.reducers import (
     all_of,
     alloc_reducer,
     any_of,
@@ -152,7 +150,7 @@ from tilec.language.tiles.reducers import (
     reducer_init,
     reducer_update,
 )
-from tilec.language.tiles.reductions import (
+from tilec.language.tiles.operations.reductions import (
     cummax,
     cumsum,
     reduce,
@@ -165,16 +163,19 @@ from tilec.language.tiles.reductions import (
     reduce_min,
     reduce_sum,
 )
-from tilec.language.tiles.reshape import reshape, view
-from tilec.language.tiles.scaled_products import gemm_blockscaled
-from tilec.language.tiles.signatures import Buffer_ as Buffer
-from tilec.language.tiles.signatures import StridedTensor, Tensor, Var, const, dynamic, empty
-from tilec.language.tiles.tensor_specs import dyn
+from tilec.language.tiles.operations.scaled_products import gemm_blockscaled
+from tilec.language.tiles.operations.warp_policies import GemmWarpPolicy
+from tilec.language.tiles.parameters.pointers import handle, make_tensor, match_buffer, ptr
+from tilec.language.tiles.parameters.proxies import FragmentBuffer, LocalBuffer, SharedBuffer
+from tilec.language.tiles.parameters.signatures import Buffer_ as Buffer
+from tilec.language.tiles.parameters.signatures import StridedTensor, Tensor, Var, const, dynamic, empty
+from tilec.language.tiles.parameters.tensor_specs import dyn
+from tilec.language.tiles.persistent import Persistent
 from tilec.language.tiles.tile_scheduler import PersistentTileScheduler
-from tilec.language.tiles.warp_policies import GemmWarpPolicy
-from tilec.language.values import intrinsics, next_after, pairs, scalars
-from tilec.language.values.annotations import WSID
-from tilec.language.values.layouts import Fragment, Layout
+from tilec.language.values import scalars
+from tilec.language.values.functions import intrinsics, next_after, pairs
+from tilec.language.values.kernel.annotations import WSID
+from tilec.language.values.layouts.layout import Fragment, Layout
 from tilec.language.values.other_names import INSTEAD
 from tilec.language.values.scalars import dtype
 from tilec.packages import find_aliases

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.ir.analysis.intervals import Interval, combined, of_type
-from tilec.ir.analysis.ranges import cut
+from tilec.ir.analysis.numbers.intervals import Interval, combined, of_type
+from tilec.ir.analysis.numbers.ranges import cut
 from tilec.ir.exprs import cast_to, choice_of, dtype_of, int_value
 
 if TYPE_CHECKING:

@@ -60,7 +60,7 @@ def _pointed(kernel: Kernel, stmt: Any) -> Pointed:
 
     from tilec.ir.nodes import TensorParam, walk
     from tilec.ir.text.expr_printer import format_expr
-    from tilec.language.values.access import written_by
+    from tilec.language.values.kernel.access import written_by
     from tilec.sizes import names_in
 
     buffer, address = stmt.buffer, stmt.init

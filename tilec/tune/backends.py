@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
-from tilec.build.attempts import Compilers
+from tilec.build.processes.attempts import Compilers
 from tilec.tune.slots import Slot, close_workers
 
 Result = TypeVar("Result")

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import tilec
-from tilec.build.attempts import run_all
+from tilec.build.processes.attempts import run_all
 from tilec.build.records import CompiledVariant
-from tilec.build.reuse import find, keep
+from tilec.build.reuse.compiled import find, keep
 from tilec.cache import Store, digest
 from tilec.disk import require_writable
 from tilec.errors import TuneError

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilec.backends.limits import Limits
+from tilec.build.elaborated.value_kinds import remarks_on_space
 from tilec.build.schedules.cost import predicted_seconds
 from tilec.build.schedules.examine import Examined, Refused
 from tilec.build.schedules.promising import promising
-from tilec.build.value_kinds import remarks_on_space
 from tilec.errors import Remark
 from tilec.tune.points import Point
 from tilec.tune.problems import Problem

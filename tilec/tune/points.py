@@ -15,7 +15,7 @@ from tilec.manifest.shapes import Call
 from tilec.portable.dims import dims_text
 
 if TYPE_CHECKING:
-    from tilec.build.dispatch import Server
+    from tilec.build.answers.dispatch import Server
 
 #: Of a dim that may be anything.
 _USUAL = 4096
@@ -40,7 +40,7 @@ def points_of(kernel: KernelPlan, variant: Variant, tune: Tune, calls: Sequence[
     ``calls``: those of a model, which then count alone. Dims that stand in strides alone may be missing from
     the manifest's points: what makes the arguments chooses them. Raises ManifestError for an integer where
     several dims are open."""
-    from tilec.build.dispatch import Server
+    from tilec.build.answers.dispatch import Server
 
     server = Server(kernel, variant.target.name)
     if calls is not None:

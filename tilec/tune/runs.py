@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tilec.backends.limits import limits_of
-from tilec.build.attempts import run_all
+from tilec.build.processes.attempts import run_all
 from tilec.build.records import CompiledVariant
-from tilec.build.reuse import find, keep
+from tilec.build.reuse.compiled import find, keep
 from tilec.build.schedules.cost import tensor_bytes
 from tilec.build.schedules.examine import Examined, Refused, examine
 from tilec.cache import Store

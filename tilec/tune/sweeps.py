@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilec.build.dispatch import Server
-from tilec.build.frontend import elaborate_variant
+from tilec.build.answers.dispatch import Server
+from tilec.build.elaborated.frontend import elaborate_variant
 from tilec.build.schedules.features import features_of
 from tilec.families import family_of
 from tilec.manifest import KernelPlan, Variant

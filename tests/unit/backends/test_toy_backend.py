@@ -16,7 +16,7 @@ import tilec
 import tilec.language as T
 from tilec.bench.run import Request, bench_library
 from tilec.build.library import build
-from tilec.build.stages import stage_names, stage_text
+from tilec.build.written.stages import stage_names, stage_text
 from tilec.errors import EnvironmentError_, InputError, ManifestError
 from tilec.manifest import load_manifest
 from tilec.package.dispatch.reasons import reasons

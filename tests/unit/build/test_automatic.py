@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tilec.build import plans
+from tilec.build.elaborated import plans
+from tilec.build.elaborated.plans import load_plan
 from tilec.build.library import build
-from tilec.build.plans import load_plan
 from tilec.build.schedules import automatic
 from tilec.build.schedules.parameters import derived_axes
 from tilec.build.schedules.promising import promising

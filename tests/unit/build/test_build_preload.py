@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tilec.build import pool
+from tilec.build.processes import pool
 
 SCRIPT = """
 import sys
-import tilec.build.preload
+import tilec.build.processes.preload
 assert "tvm" in sys.modules and "torch" not in sys.modules
 import torch
 print(torch.MARK)
@@ -29,7 +29,7 @@ def test_torch_looks_absent_to_tvm_alone(tmp_path: Path) -> None:
 
 COMPILING = """
 import sys
-import tilec.build.preload
+import tilec.build.processes.preload
 from hazards import KERNELS
 from tilec.backends.base import backend_of
 from tilec.backends.pipeline import lower
@@ -53,7 +53,7 @@ def test_what_compiles_is_there_before_processes_are_forked() -> None:
 
 IN_PROCESSES = """
 import os
-from tilec.build.pool import run_tasks
+from tilec.build.processes.pool import run_tasks
 if __name__ == "__main__":
     run_tasks(os.getenv, ["PYTHONSAFEPATH"] * 2, 2, lambda _at, found: print(found))
 """
@@ -75,7 +75,7 @@ def test_compile_processes_import_nothing_from_the_working_folder(tmp_path: Path
 
 
 WAITING = """
-from tilec.build.pool import run_tasks
+from tilec.build.processes.pool import run_tasks
 if __name__ == "__main__":
     run_tasks(exec, ["print('.', flush=True); __import__('time').sleep(600)"] * 2, 2, print)
 """
@@ -94,7 +94,7 @@ def test_no_compile_process_outlives_a_build_that_is_killed(tmp_path: Path) -> N
 
 
 SENDING = """
-from tilec.build.pool import run_tasks
+from tilec.build.processes.pool import run_tasks
 if __name__ == "__main__":
     run_tasks(eval, ["missing", *["bytes(1 << 25)"] * 20], 2, lambda *_: None)
 """
@@ -110,7 +110,7 @@ def test_a_process_that_ends_while_it_sends_is_not_waited_for(tmp_path: Path) ->
 
 DYING = """
 import sys
-from tilec.build.pool import run_tasks
+from tilec.build.processes.pool import run_tasks
 if __name__ == "__main__":
     tasks = ["1", "__import__('os').kill(__import__('os').getpid(), 9)", "2", "3"]
     asked = tasks[1:2] if "alone" in sys.argv else tasks

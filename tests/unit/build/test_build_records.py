@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilec.build.dispatch import Server, Service
-from tilec.build.frontend import elaborate_variant, naming
-from tilec.build.loaded import author_modules_afresh, loaded_files
+from tilec.build.answers.dispatch import Server, Service
+from tilec.build.elaborated.frontend import elaborate_variant, naming
 from tilec.build.records import CompiledVariant, as_listed, decode, encode, restricted, spec_text
-from tilec.build.reuse import find, keep
+from tilec.build.reuse.compiled import find, keep
+from tilec.build.reuse.loaded_files import author_modules_afresh, loaded_files
 from tilec.cache import Store
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
 from tilec.errors import CompileError, ManifestError, Place, Remark, SourceError

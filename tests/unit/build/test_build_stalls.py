@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tilec.build import stalls
-from tilec.build.attempts import Compilers, run_all
+from tilec.build.processes import stalls
+from tilec.build.processes.attempts import Compilers, run_all
 
 
 def wait_once(mark: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 import tilec
 import tilec.language as T
-from tilec.build import images
+from tilec.build.reuse import images
 from tilec.cache import Store
 from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tilec.build.kept_code import Origin, find_code, keep_code, origin_of
+from tilec.build.reuse.kept_code import Origin, find_code, keep_code, origin_of
 from tilec.cache import Store
 from tilec.codegen.image import Image, LaunchCode
 from tilec.ir.nodes import Kernel

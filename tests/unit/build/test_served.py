@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tilec.build.answers.served import without_served
 from tilec.build.library import build
-from tilec.build.served import without_served
 from tilec.codegen.image import Image, LaunchCode
 from tilec.manifest.guards import parse_guard
 from tilec.package.model import DimRecord, KernelRecord, VariantRecord

@@ -9,7 +9,7 @@ from typing import Any
 
 from emulated import Beside
 
-from tilec.build.frontend import elaborate_variant
+from tilec.build.elaborated.frontend import elaborate_variant
 from tilec.ir.nodes import Kernel
 from tilec.manifest import Plan, Variant, load_manifests, of_all_hosts
 from tilec.trials.oracle import Author, authors

@@ -8,7 +8,7 @@ import pytest
 from emulated import Beside, lowered
 from shipped import known_authors, variants
 
-from tilec.build.frontend import elaborate_variant
+from tilec.build.elaborated.frontend import elaborate_variant
 from tilec.ir.roads import losses
 from tilec.trials.oracle import Author
 

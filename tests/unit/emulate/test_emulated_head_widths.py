@@ -6,7 +6,7 @@ import pytest
 from emulated import Beside
 from shipped import MANIFESTS, known_authors, variants
 
-from tilec.build.frontend import elaborate_variant
+from tilec.build.elaborated.frontend import elaborate_variant
 
 pytestmark = pytest.mark.slow
 

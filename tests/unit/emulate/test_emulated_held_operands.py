@@ -12,7 +12,7 @@ from emulated import KERNELS, Beside, kernel_of, lowered, roads, without
 from shipped import ROOT, variants
 
 from tilec.backends.cuda.codegen import images
-from tilec.build.frontend import elaborate_variant
+from tilec.build.elaborated.frontend import elaborate_variant
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel

@@ -28,7 +28,7 @@ from tilec.backends.cuda.emit.entry import lower_kernel
 from tilec.backends.cuda.matmul.emit import entry as products
 from tilec.backends.cuda.warp_roles.strategy import rewrite_roles, with_roles
 from tilec.backends.pipeline import lower
-from tilec.build.frontend import elaborate_variant
+from tilec.build.elaborated.frontend import elaborate_variant
 from tilec.emulate import EmulatedKernel
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard

@@ -10,7 +10,7 @@ from told import told
 
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
-from tilec.build.frontend import elaborate_variant
+from tilec.build.elaborated.frontend import elaborate_variant
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
 

@@ -165,7 +165,7 @@ def test_register_levels_have_an_end(level: object) -> None:
 def test_a_manifest_states_them(tmp_path: Path) -> None:
     (tmp_path / "k.py").write_text(SOURCE)
     (tmp_path / "k.toml").write_text(MANIFEST)
-    from tilec.build.frontend import elaborate_variant
+    from tilec.build.elaborated.frontend import elaborate_variant
     from tilec.build.records import spec_text
 
     one, other = load_manifest(tmp_path / "k.toml").variants

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tilec.ir.analysis.counters import counted_once
+from tilec.ir.analysis.threads.counters import counted_once
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tvm import sym, tirx
 
-from tilec.ir.analysis.ranges import as_data_has_it, as_types_have_it, as_written, bounds
+from tilec.ir.analysis.numbers.ranges import as_data_has_it, as_types_have_it, as_written, bounds
 from tilec.ir.exprs import same
 
 BYTE, WORD = tirx.Var("byte", "uint8"), tirx.Var("word", "int32")

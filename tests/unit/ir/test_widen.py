@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tvm import tirx
 from tvm.ir import Var
 
-from tilec.ir.analysis.widen import widened
+from tilec.ir.analysis.numbers.widen import widened
 from tilec.ir.exprs import dtype_of
 from tilec.ir.guards import largest_dim
 from tilec.ir.nodes import Assume, Store, walk

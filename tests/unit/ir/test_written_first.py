@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilec.ir.text.parser import parse_kernel
-from tilec.language.values.access import access
+from tilec.language.values.kernel.access import access
 
 HEAD = """
 kernel("small")

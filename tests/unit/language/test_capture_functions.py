@@ -22,7 +22,7 @@ from tilec import language as L
 from tilec.errors import SourceError, SourceTypeError
 from tilec.language import Kernel, ceildiv
 from tilec.language.frontend.elaborate import load_entry
-from tilec.language.values import session as sessions
+from tilec.language.values.kernel import session as sessions
 
 Ints = T.Tensor((8,), "int32")
 

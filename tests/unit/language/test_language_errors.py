@@ -124,7 +124,7 @@ def test_without_columns_the_whole_line_is_marked(tmp_path):
     """Before Python 3.11 code objects know lines alone."""
     from types import SimpleNamespace
 
-    from tilec.language.values.places import _position
+    from tilec.language.values.kernel.places import _position
 
     file = tmp_path / "old.py"
     file.write_text("x = 1\n    T.copy(a, b)\n")

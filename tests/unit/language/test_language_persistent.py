@@ -10,7 +10,7 @@ import tilec.language as T
 from tilec.carver.arch import driver
 from tilec.errors import SourceError, SourceValueError, UnsupportedError
 from tilec.ir.num_sms import NUM_SMS
-from tilec.language.values.session import importing
+from tilec.language.values.kernel.session import importing
 
 
 def walk(M, N, blocks=3, group=8):

@@ -17,7 +17,7 @@ HEAVY = {
     ("frontend.elaborate", "frontend.remarks"),
     ("threads.hints", "threads.asked_layouts"),
     ("threads.launches", "threads.thread_level"),
-    ("values.asked_hints", "values.digit_maps"),
+    ("values.layouts.asked_hints", "values.layouts.digit_maps"),
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 from tvm.ir import Expr
 
 from tilec.backends.pipeline import passes
-from tilec.build.frontend import elaborate_variant, naming
+from tilec.build.elaborated.frontend import elaborate_variant, naming
 from tilec.ir import nodes as ir
 from tilec.ir.stmt import parts
 from tilec.ir.text.parser import parse_kernel

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec.build.alike import alike
+from tilec.build.answers.alike import alike
 from tilec.errors import InputError, ManifestError
 from tilec.manifest import Plan, load_manifest, load_manifests, of_all_hosts
 from tilec.targets import parse_host

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from breadth import parametrized
 
-from tilec.build.coverage import Run, answers, runs, runs_text, sample_calls, unserved_layers
+from tilec.build.answers.coverage import Run, answers, runs, runs_text, sample_calls, unserved_layers
 from tilec.errors import InputError, ManifestError
 from tilec.manifest import load_manifest
 from tilec.manifest.model_calls import model_calls

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from published_models import MODELS
 
-from tilec.build.coverage import answers, unserved_layers
+from tilec.build.answers.coverage import answers, unserved_layers
 from tilec.errors import InputError
 from tilec.manifest import Plan, load_manifest
 from tilec.manifest.families import KINDS

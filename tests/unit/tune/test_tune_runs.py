@@ -17,7 +17,7 @@ import pytest
 from faulty_kernels import CRASHES, HANGS, WRONG
 from tune_samples import ONE
 
-from tilec.build.attempts import run_all
+from tilec.build.processes.attempts import run_all
 from tilec.errors import TuneError
 from tilec.manifest import Variant, load_manifest
 from tilec.portable.runner.journal import Journal
@@ -157,7 +157,7 @@ def _dies_at_three(number: int) -> int:
 
 SCRIPT = """
 from tilec.tune.backends import Local
-from tilec.build.attempts import run_all
+from tilec.build.processes.attempts import run_all
 
 print("once", flush=True)
 backend, found = Local((), jobs=2), {}

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilec.backends.limits import Limits, limits_of
-from tilec.build.frontend import elaborate_variant
+from tilec.build.elaborated.frontend import elaborate_variant
 from tilec.build.schedules.cost import predicted_seconds, tensor_bytes
 from tilec.build.schedules.examine import Examined, Refused, examine
 from tilec.build.schedules.features import Features, features_of

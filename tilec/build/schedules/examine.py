@@ -42,7 +42,7 @@ class LaunchShape:
 @dataclass(frozen=True)
 class Examined:
     """A config that its target can have: ``code``: a digest of what is compiled; ``ir_text``: the tile IR;
-    ``kinds``: those of the factory's parameters (`tilec.build.value_kinds`)."""
+    ``kinds``: those of the factory's parameters (`tilec.build.elaborated.value_kinds`)."""
 
     code: str
     work: Terms
@@ -90,7 +90,7 @@ def _examined(variant: Variant) -> Examined:
     from tilec.backends.base import backend_of
     from tilec.backends.pipeline import lower
     from tilec.backends.to_tir import to_tir
-    from tilec.build.frontend import elaborate_variant, naming
+    from tilec.build.elaborated.frontend import elaborate_variant, naming
     from tilec.build.schedules.terms import terms_of
     from tilec.ir.text.printer import format_kernel
     from tilec.package.model import signature

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tilec.build.frontend import elaborate_variant
+from tilec.build.elaborated.frontend import elaborate_variant
 from tilec.build.schedules.cost_texts import cost_text
 from tilec.build.schedules.terms import Term, terms_of
 from tilec.dtypes import lookup

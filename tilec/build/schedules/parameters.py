@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from tilec.backends.limits import limits_of
-from tilec.build.frontend import elaborate_variant
+from tilec.build.elaborated.frontend import elaborate_variant
 from tilec.errors import TilecError, UnsupportedError
 from tilec.families import family_of
 from tilec.ir import nodes

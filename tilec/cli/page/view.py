@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tilec.backends.base import backend_of
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
-from tilec.build.frontend import elaborate_variant, naming
-from tilec.build.images import image_of
+from tilec.build.elaborated.frontend import elaborate_variant, naming
+from tilec.build.reuse.images import image_of
 from tilec.codegen.image import DeviceLaunch
 from tilec.errors import Remark, TilecError
 from tilec.ir import nodes as ir

@@ -13,8 +13,8 @@ from tilec.errors import SourceValueError
 from tilec.language.control.loops import serial, unroll
 from tilec.language.threads.fragment_instructions import element_of, ptx_ldmatrix, ptx_mma
 from tilec.language.threads.indices import get_thread_binding, linear_index
-from tilec.language.tiles.element_pointers import address_of
-from tilec.language.values.places import source_error
+from tilec.language.tiles.memory.element_pointers import address_of
+from tilec.language.values.kernel.places import source_error
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.packages import names_of_others
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilec.language.values.places import unsupported
+from tilec.language.values.kernel.places import unsupported
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.packages import names_of_others
 

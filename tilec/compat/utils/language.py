@@ -7,11 +7,11 @@ from functools import reduce
 from typing import Any
 
 from tilec.errors import SourceTypeError
-from tilec.language.tiles.buffers import Buffer, Element, Slice, extents_of
-from tilec.language.tiles.element_pointers import access_ptr
+from tilec.language.tiles.memory.buffers import Buffer, Element, Slice, extents_of
+from tilec.language.tiles.memory.element_pointers import access_ptr
+from tilec.language.values.kernel.places import source_error
 from tilec.language.values.operands import expression
 from tilec.language.values.operators import apply
-from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.value import Value
 from tilec.packages import names_of_others
@@ -115,7 +115,7 @@ def is_full_region(region: Any) -> bool:
 
 def prim_expr_equal(left: Any, right: Any) -> bool:
     """Whether two sizes are provably equal."""
-    from tilec.language.values import session as sessions
+    from tilec.language.values.kernel import session as sessions
 
     sides = [each if isinstance(each, int) else expression(_value(each)) for each in (left, right)]
     if all(isinstance(each, int) for each in sides):

@@ -16,8 +16,8 @@ import numpy as np
 
 from tilec.errors import InputError
 from tilec.ir import nodes as ir
-from tilec.ir.analysis.in_order import in_order
-from tilec.ir.analysis.widen import widened
+from tilec.ir.analysis.numbers.widen import widened
+from tilec.ir.analysis.threads.in_order import in_order
 from tilec.ir.interp.machine import Machine
 from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import cast, numpy_dtype

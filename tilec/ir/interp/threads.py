@@ -14,7 +14,7 @@ import numpy as np
 
 from tilec.errors import EvalError
 from tilec.ir import nodes as ir
-from tilec.ir.analysis.fragments import expanded
+from tilec.ir.analysis.threads.fragments import expanded
 from tilec.ir.interp.lanes import of_block, of_warps
 from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import cast, numpy_dtype

@@ -111,8 +111,8 @@ class ThreadReduce(Stmt):
 @dataclass(frozen=True, eq=False)
 class LaneMma(Stmt):
     """C += A B by the lanes of a warp: mma.sync of ``shape`` ("m16n8k16") on what each lane holds of them
-    (`tilec.ir.analysis.fragments`). ``buffer[indices]`` is its first sum, ``a`` and ``b`` read the first
-    elements of its operands; the others follow along the last axes. ``lane``: its number, int32."""
+    (`tilec.ir.analysis.threads.fragments`). ``buffer[indices]`` is its first sum, ``a`` and ``b`` read the
+    first elements of its operands; the others follow along the last axes. ``lane``: its number, int32."""
 
     syntax = "lane_mma(buffer[indices], a, b, lane, shape=)"
     instruction = "mma.sync"
@@ -129,7 +129,8 @@ class LaneMma(Stmt):
 class LaneSparseMma(LaneMma):
     """A LaneMma whose A has two values in each group of four along K: mma.sp. ``a`` holds those alone, ``e``
     reads a word (int32 or uint32) with the places of eight pairs of them, as `SparseGemm` has them, the first
-    one in front; ``selector`` says which lanes of each four give theirs (`tilec.ir.analysis.fragments`)."""
+    one in front; ``selector`` says which lanes of each four give theirs
+    (`tilec.ir.analysis.threads.fragments`)."""
 
     syntax = "lane_mma_sp(buffer[indices], a, b, lane, e, shape=, selector=)"
     instruction = "mma.sp"

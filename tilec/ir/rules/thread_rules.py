@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tilec.ir.analysis import fragments
+from tilec.ir.analysis.threads import fragments
 from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import threads
 from tilec.ir.traits import expressions

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from tilec.errors import SourceError, SourceRuntimeError
-from tilec.language.values.builder import LOOPS, Builder, Frame
+from tilec.language.values.kernel.builder import LOOPS, Builder, Frame
+from tilec.language.values.kernel.places import source_error
 from tilec.language.values.operands import is_tile
-from tilec.language.values.places import source_error
 from tilec.language.values.value import Value, is_number, outlived
 
 

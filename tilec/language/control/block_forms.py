@@ -8,9 +8,9 @@ from typing import Any
 from tilec.errors import SourceRuntimeError
 from tilec.language.control.branches import Branch
 from tilec.language.control.while_loops import enter
-from tilec.language.values import session as sessions
-from tilec.language.values.builder import Builder
-from tilec.language.values.places import source_error
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.builder import Builder
+from tilec.language.values.kernel.places import source_error
 from tilec.language.values.value import resolve
 
 

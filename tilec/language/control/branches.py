@@ -7,11 +7,11 @@ from typing import Any
 
 from tilec.errors import SourceRuntimeError
 from tilec.ir import nodes as ir
-from tilec.language.values import session as sessions
-from tilec.language.values.builder import Builder, Frame
 from tilec.language.values.conversions import condition
-from tilec.language.values.intrinsics import if_then_else
-from tilec.language.values.places import loc, source_error
+from tilec.language.values.functions.intrinsics import if_then_else
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.builder import Builder, Frame
+from tilec.language.values.kernel.places import loc, source_error
 from tilec.language.values.value import Value, Vector, resolve
 from tilec.language.values.vectors import lanewise
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tilec.errors import SourceRuntimeError, UnsupportedError
 from tilec.ir import nodes as ir
-from tilec.language.values import session as sessions
-from tilec.language.values.builder import LOOPS, Builder
-from tilec.language.values.places import loc, source_error, unsupported
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.builder import LOOPS, Builder
+from tilec.language.values.kernel.places import loc, source_error, unsupported
 
 
 def jump(builder: Builder, word: str, node: type[ir.Stmt]) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilec.language.values import session as sessions
 from tilec.language.values.conversions import typed_value
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.places import unsupported
 from tilec.language.values.operands import wrap
-from tilec.language.values.places import unsupported
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.value import Value, resolve
 

@@ -10,14 +10,14 @@ from tilec.errors import SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.ir.hints import Hints
 from tilec.language.control.pipeline_schedules import check_dependences, check_lists
-from tilec.language.values import session as sessions
-from tilec.language.values.annotations import known_annotations, unheeded
-from tilec.language.values.asked_hints import hints_of
-from tilec.language.values.builder import Builder, Frame
-from tilec.language.values.layouts import Fragment
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.annotations import known_annotations, unheeded
+from tilec.language.values.kernel.builder import Builder, Frame
+from tilec.language.values.kernel.places import source_error
+from tilec.language.values.layouts.asked_hints import hints_of
+from tilec.language.values.layouts.layout import Fragment
 from tilec.language.values.operand_errors import FOR_A_WHOLE
 from tilec.language.values.operands import expression, stored_value
-from tilec.language.values.places import source_error
 from tilec.language.values.value import Value, as_int, resolve
 from tilec.spelling import counted
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from tilec.errors import SourceError, SourceRuntimeError
 from tilec.language.control.bindings import is_same
-from tilec.language.values.builder import LOOPS, Builder, Frame
 from tilec.language.values.itself import Itself
-from tilec.language.values.places import source_error
+from tilec.language.values.kernel.builder import LOOPS, Builder, Frame
+from tilec.language.values.kernel.places import source_error
 
 _CONTAINERS = (list, dict, set, deque, tuple)
 #: Roots of modules whose objects are not an author's.

@@ -7,8 +7,8 @@ from typing import Any
 
 from tilec.errors import SourceError, SourceValueError
 from tilec.ir import nodes as ir
-from tilec.language.values.access import read_by, written_by
-from tilec.language.values.places import source_error
+from tilec.language.values.kernel.access import read_by, written_by
+from tilec.language.values.kernel.places import source_error
 from tilec.spelling import counted
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from tilec.errors import Place, SourceRuntimeError
 from tilec.ir import nodes as ir
-from tilec.language.values import session as sessions
-from tilec.language.values.builder import Builder, Frame
 from tilec.language.values.conversions import condition
-from tilec.language.values.places import source_error
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.builder import Builder, Frame
+from tilec.language.values.kernel.places import source_error
 from tilec.language.values.value import Value
 
 

@@ -26,10 +26,10 @@ from tilec.language.frontend.rewrite import OF_SLICES
 from tilec.language.frontend.written_operators import compare, updated
 from tilec.language.threads.debugging import device_assert
 from tilec.language.threads.launches import BlockIndex, Kernel
-from tilec.language.tiles.buffers import Buffer, Element, ShapeParams, Slice
-from tilec.language.values.builder import Builder, Frame, is_variable
+from tilec.language.tiles.memory.buffers import Buffer, Element, ShapeParams, Slice
 from tilec.language.values.conversions import condition
-from tilec.language.values.places import source_error, unsupported
+from tilec.language.values.kernel.builder import Builder, Frame, is_variable
+from tilec.language.values.kernel.places import source_error, unsupported
 from tilec.language.values.scalars import dtype
 from tilec.language.values.value import Loaded, Value, Vector, Word, check_alive, is_number, resolve
 from tilec.spelling import counted

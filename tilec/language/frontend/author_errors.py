@@ -17,9 +17,9 @@ from tilec.errors import (
     SourceTypeError,
     SourceValueError,
 )
-from tilec.language.values.namespace import namespace
+from tilec.language.values.kernel.namespace import namespace
+from tilec.language.values.kernel.places import operands_of
 from tilec.language.values.other_names import ARGUMENTS
-from tilec.language.values.places import operands_of
 from tilec.language.values.value import is_symbolic
 from tilec.spelling import nearest
 

@@ -16,7 +16,7 @@ from tilec.errors import Place, SourceError, SourceTypeError
 from tilec.ir.nodes import Loc
 from tilec.language.frontend.rewrite import rewrite
 from tilec.language.frontend.rewrite_expressions import parameter_names
-from tilec.language.values.places import here
+from tilec.language.values.kernel.places import here
 
 _EMPTY = object()
 

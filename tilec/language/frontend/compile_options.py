@@ -12,8 +12,8 @@ from typing import Any
 
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.language.frontend.pass_configs import by_text
-from tilec.language.values import session as sessions
-from tilec.language.values.places import source_error
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.places import source_error
 
 
 def annotate_pass_configs(configs: Mapping[Any, Any]) -> None:

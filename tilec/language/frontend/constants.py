@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import Place, SourceError, SourceRuntimeError, UnsupportedError
 from tilec.ir.guards import Guard
-from tilec.language.tiles.signatures import Declared
-from tilec.language.values import session as sessions
-from tilec.language.values.elaboration import Session
-from tilec.language.values.session import ReachedKernel
+from tilec.language.tiles.parameters.signatures import Declared
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.elaboration import Session
+from tilec.language.values.kernel.session import ReachedKernel
 from tilec.language.values.value import Value
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import EvalError, Place, Remark
 from tilec.ir import nodes as ir
-from tilec.language.values.access import expressions_of, written_by
+from tilec.language.values.kernel.access import expressions_of, written_by
 
 if TYPE_CHECKING:
     import numpy as np

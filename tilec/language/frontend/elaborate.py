@@ -21,9 +21,9 @@ from tilec.language.frontend.programs import PrimFunc
 from tilec.language.frontend.schedules import debugging, schedule_of, scheduled
 from tilec.language.frontend.torch_device import without_a_device
 from tilec.language.threads.debugging import without_debugging
-from tilec.language.values import session as sessions
-from tilec.language.values.elaboration import Session
-from tilec.language.values.places import call_of_traceback, place_of_traceback
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.elaboration import Session
+from tilec.language.values.kernel.places import call_of_traceback, place_of_traceback
 from tilec.spelling import nearest
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def trace(
 ) -> Traced:
     """As `elaborate`, with what else is known of the kernel."""
     from tilec.ir.analysis.aliases import agreed
-    from tilec.ir.analysis.groups import with_groups
+    from tilec.ir.analysis.threads.groups import with_groups
     from tilec.language.frontend.remarks import remarks_on
 
     described = describe(entry)

@@ -14,8 +14,8 @@ from types import CodeType, ModuleType
 
 from tilec.errors import Place, SourceError, TilecError
 from tilec.language.frontend.process_ends import ends_refused
-from tilec.language.values import session as sessions
-from tilec.language.values.places import place_of_traceback
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.places import place_of_traceback
 from tilec.spelling import nearest
 
 

@@ -16,13 +16,13 @@ from tilec.language.frontend.constants import Found, Numbers, discover, found_in
 from tilec.language.frontend.programs import Macro, Run, Signature, of_the_signature, prim_func, trace_settled
 from tilec.language.frontend.shape_names import ShapeNames, shape_names
 from tilec.language.threads.launches import Kernel
-from tilec.language.tiles.signatures import TensorType, const, empty
-from tilec.language.tiles.tensor_specs import Dyn, TensorSpec, dtype_name, dyn
-from tilec.language.values.places import source_error
+from tilec.language.tiles.parameters.signatures import TensorType, const, empty
+from tilec.language.tiles.parameters.tensor_specs import Dyn, TensorSpec, dtype_name, dyn
+from tilec.language.values.kernel.places import source_error
 from tilec.language.values.scalars import Pointer, dtype
 
 if TYPE_CHECKING:
-    from tilec.language.values.elaboration import Session
+    from tilec.language.values.kernel.elaboration import Session
 
 _EAGER_MARKS = (Kernel, const, empty)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tilec.language.tiles.buffers import Element, Slice
+from tilec.language.tiles.memory.buffers import Element, Slice
 from tilec.language.values.itself import Itself
 from tilec.language.values.value import Value, Vector
 

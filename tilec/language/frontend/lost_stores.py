@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import Place, Remark
 from tilec.ir import nodes as ir
-from tilec.language.values.access import read_by
+from tilec.language.values.kernel.access import read_by
 
 if TYPE_CHECKING:
     from tvm.ir import Var

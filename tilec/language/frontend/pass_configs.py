@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from tilec.errors import SourceError, SourceTypeError
-from tilec.language.values.places import here, source_error
+from tilec.language.values.kernel.places import here, source_error
 from tilec.spelling import nearest
 
 _TL = """

@@ -17,20 +17,20 @@ from tilec.ir.num_sms import NUM_SMS
 from tilec.language.frontend.activation import Activation
 from tilec.language.frontend.capture import Captured, scope_of_caller
 from tilec.language.frontend.shape_names import shape_names
-from tilec.language.tiles.buffers import Element
-from tilec.language.tiles.pointers import Address, AddressParam, PointerStaysAddress, settle
-from tilec.language.tiles.signatures import Declared, TensorType, Var, declare
-from tilec.language.tiles.tensor_specs import Dyn, TensorSpec, dyn, filled_in
-from tilec.language.values import session as sessions
-from tilec.language.values.access import access
-from tilec.language.values.builder import Builder
-from tilec.language.values.places import source_error, unsupported
+from tilec.language.tiles.memory.buffers import Element
+from tilec.language.tiles.parameters.pointers import Address, AddressParam, PointerStaysAddress, settle
+from tilec.language.tiles.parameters.signatures import Declared, TensorType, Var, declare
+from tilec.language.tiles.parameters.tensor_specs import Dyn, TensorSpec, dyn, filled_in
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.access import access
+from tilec.language.values.kernel.builder import Builder
+from tilec.language.values.kernel.places import source_error, unsupported
 from tilec.language.values.scalars import Pointer, dtype
 from tilec.language.values.value import Dim, Value, is_number, resolve
 from tilec.spelling import counted, nearest
 
 if TYPE_CHECKING:
-    from tilec.language.values.elaboration import Session
+    from tilec.language.values.kernel.elaboration import Session
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _CALLS = frozenset(["min", "max"])

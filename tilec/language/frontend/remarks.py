@@ -14,7 +14,7 @@ from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes.barriers import Group
 from tilec.language.frontend.crossed_reads import crossed_reads
 from tilec.language.frontend.lost_stores import lost_stores
-from tilec.language.values.access import expressions_of, read_by, written_by
+from tilec.language.values.kernel.access import expressions_of, read_by, written_by
 
 if TYPE_CHECKING:
     from tvm.ir import Var

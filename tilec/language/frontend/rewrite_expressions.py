@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from tilec.errors import UnsupportedError
-from tilec.language.values.places import place_of_node
+from tilec.language.values.kernel.places import place_of_node
 
 #: The name of the activation in rewritten code.
 RUNTIME = "__tilec_rt"

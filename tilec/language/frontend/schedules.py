@@ -2,7 +2,8 @@
 
 A key that is a parameter of the factory goes to the factory; the others become part of the schedule of each
 launch of the kernel, and what the target's lowering makes of them is in the notes of `tilec explain`.
-``road`` asks for instructions (`tilec.ir.roads.ROADS`): it changes no code, `tilec.build.asked` judges by it.
+``road`` asks for instructions (`tilec.ir.roads.ROADS`): it changes no code, `tilec.build.elaborated.asked`
+judges by it.
 """
 
 from __future__ import annotations

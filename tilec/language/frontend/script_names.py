@@ -10,12 +10,12 @@ from tilec.ir import nodes as ir
 from tilec.language.control.jumps import jump, loop_break
 from tilec.language.control.lets import LetStmt, bind
 from tilec.language.threads.lanes import shfl_xor
-from tilec.language.tiles.signatures import Var as dimension
-from tilec.language.values import session as sessions
+from tilec.language.tiles.parameters.signatures import Var as dimension
 from tilec.language.values.conversions import condition, tirx_function, typed_value
-from tilec.language.values.integers import bitwise_not, truncdiv, truncmod
+from tilec.language.values.functions.integers import bitwise_not, truncdiv, truncmod
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.places import unsupported
 from tilec.language.values.operators import apply
-from tilec.language.values.places import unsupported
 from tilec.language.values.scalars import NAMES as DTYPES
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.value import Value

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tilec.language.tiles.tensor_specs import Dyn, TensorSpec, is_open, place_name
+from tilec.language.tiles.parameters.tensor_specs import Dyn, TensorSpec, is_open, place_name
 
 _UNPACKED = ("shape_params", "params")
 _WHATS = ("shape", "stride")

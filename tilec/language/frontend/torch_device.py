@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from tilec.language.values.places import unsupported
+from tilec.language.values.kernel.places import unsupported
 
 #: Of ``torch.cuda``; ``is_available`` chooses devices for test code and decides nothing about kernels.
 _QUESTIONS = (

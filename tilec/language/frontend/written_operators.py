@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tilec.errors import SourceTypeError
-from tilec.language.tiles.buffers import Buffer
+from tilec.language.tiles.memory.buffers import Buffer
+from tilec.language.values.kernel.places import source_error, unsupported
 from tilec.language.values.operators import apply
-from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.value import Value, resolve
 
 _INPLACE: dict[str, Callable[[Any, Any], Any]] = {

@@ -10,13 +10,13 @@ from tilec.ir import nodes as ir
 from tilec.ir.layout import Layout as DigitMap
 from tilec.ir.roads import Loss
 from tilec.language.threads.launches import current_launch
-from tilec.language.tiles.buffers import Buffer
-from tilec.language.tiles.views import View
-from tilec.language.values import session as sessions
-from tilec.language.values.annotations import note
-from tilec.language.values.digit_maps import UnfitLayout, digit_map
-from tilec.language.values.layouts import Layout
-from tilec.language.values.places import loc
+from tilec.language.tiles.memory.buffers import Buffer
+from tilec.language.tiles.memory.views import View
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.annotations import note
+from tilec.language.values.kernel.places import loc
+from tilec.language.values.layouts.digit_maps import UnfitLayout, digit_map
+from tilec.language.values.layouts.layout import Layout
 
 _CONSTRUCT = "T.annotate_layout"
 

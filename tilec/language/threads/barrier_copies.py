@@ -9,13 +9,13 @@ from tilec.ir.nodes import barriers as ir
 from tilec.ir.nodes.threads import WARP
 from tilec.language.threads.barriers import one_barrier
 from tilec.language.threads.outside_parallel import emit_outside_parallel
-from tilec.language.tiles.boxes import Box, box, meet
-from tilec.language.tiles.copies import copy
-from tilec.language.tiles.views import View
-from tilec.language.values.annotations import unheeded
-from tilec.language.values.asked_hints import hints_of
+from tilec.language.tiles.memory.boxes import Box, box, meet
+from tilec.language.tiles.memory.views import View
+from tilec.language.tiles.operations.copies import copy
+from tilec.language.values.kernel.annotations import unheeded
+from tilec.language.values.kernel.places import loc, source_error, unsupported
+from tilec.language.values.layouts.asked_hints import hints_of
 from tilec.language.values.operands import stored_value
-from tilec.language.values.places import loc, source_error, unsupported
 
 
 def tma_copy(

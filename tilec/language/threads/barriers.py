@@ -11,16 +11,16 @@ from tilec.errors import SourceIndexError, SourceTypeError, SourceValueError
 from tilec.ir.nodes import barriers as ir
 from tilec.ir.nodes.threads import WARP
 from tilec.language.threads.outside_parallel import emit_outside_parallel
-from tilec.language.values import session as sessions
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.places import loc, source_error
 from tilec.language.values.operands import expression, stored_value
-from tilec.language.values.places import loc, source_error
 from tilec.language.values.value import Value, check_alive, resolve
 from tilec.spelling import counted
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.language.values.builder import Frame
+    from tilec.language.values.kernel.builder import Frame
 
 #: Keywords that calls on barriers have -> those of this module.
 _NAMES = {

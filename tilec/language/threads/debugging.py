@@ -15,11 +15,11 @@ from tilec.language.control.branches import Branch
 from tilec.language.control.loops import Nest, Parallel, serial
 from tilec.language.threads.indices import linear_index
 from tilec.language.threads.launches import current_launch
-from tilec.language.tiles.buffers import Buffer, Element
-from tilec.language.values import session as sessions
+from tilec.language.tiles.memory.buffers import Buffer, Element
 from tilec.language.values.conversions import condition
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.places import loc, source_error
 from tilec.language.values.operands import wrap
-from tilec.language.values.places import loc, source_error
 from tilec.language.values.value import Value, is_number, resolve
 
 #: Threads of a warp group.

@@ -16,11 +16,11 @@ from tilec.language.control.loops import serial
 from tilec.language.threads.indices import get_lane_idx
 from tilec.language.threads.lanes import of_each_thread
 from tilec.language.threads.launches import current_launch
-from tilec.language.tiles.buffers import Buffer, Element, Handle
-from tilec.language.tiles.element_pointers import ElementPointer
-from tilec.language.values import session as sessions
+from tilec.language.tiles.memory.buffers import Buffer, Element, Handle
+from tilec.language.tiles.memory.element_pointers import ElementPointer
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.places import loc, source_error, unsupported
 from tilec.language.values.operands import cast_value, expression, wrap
-from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.value import Value, resolve
 
@@ -52,7 +52,7 @@ def ptx_mma(
     """``C += A @ B`` by one mma.sync of ``shape`` ("m16n8k16"), A in rows and B in columns: a lane's parts
     lie in the thread-local arrays from the indices on. ``multiplicand_a`` and the others are arrays or their
     ``.data``. Raises `SourceValueError` for shapes, layouts and dtypes without such an instruction."""
-    from tilec.ir.analysis.fragments import PRODUCTS
+    from tilec.ir.analysis.threads.fragments import PRODUCTS
 
     construct = "T.ptx_mma"
     _check_form(construct, (A_layout, B_layout), saturate, operator)
@@ -93,7 +93,7 @@ def ptx_mma_sp(
     (int32 or uint32) of their places, four bits for four columns, two for each value, the first one in front.
     ``sparse_selector``, known while building: which lanes of each four hold the places, 0 to 3 for m16n8k16,
     0 or 1 for m16n8k32, 0 for m16n8k64. Raises `SourceValueError` for what has no such instruction."""
-    from tilec.ir.analysis.fragments import PLACES, SPARSE_PRODUCTS, selectors
+    from tilec.ir.analysis.threads.fragments import PLACES, SPARSE_PRODUCTS, selectors
 
     construct = "T.ptx_mma_sp"
     _check_form(construct, (A_layout, B_layout), saturate, None)

@@ -7,11 +7,11 @@ from typing import Any
 
 from tilec.errors import SourceAssertionError, SourceTypeError, SourceValueError
 from tilec.language.threads.launches import current_launch, schedule
-from tilec.language.tiles.buffers import Buffer
-from tilec.language.values.annotations import unheeded
-from tilec.language.values.layouts import check_layout
+from tilec.language.tiles.memory.buffers import Buffer
+from tilec.language.values.kernel.annotations import unheeded
+from tilec.language.values.kernel.places import source_error
+from tilec.language.values.layouts.layout import check_layout
 from tilec.language.values.operands import stored_value
-from tilec.language.values.places import source_error
 
 _REGISTERS = "registers are shared out by tilec and the assembler"
 _ATTRIBUTES = "attributes of functions and blocks mean nothing here"

@@ -10,14 +10,14 @@ from tilec.ir.nodes import threads as ir
 from tilec.language.threads.launches import current_launch
 from tilec.language.threads.outside_parallel import outside_parallel
 from tilec.language.values.conversions import condition
+from tilec.language.values.kernel.places import loc, source_error, unsupported
 from tilec.language.values.operands import stored_value, wrap
-from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.value import Value, is_number, resolve
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-    from tilec.language.values.builder import Builder
+    from tilec.language.values.kernel.builder import Builder
 
 _FULL = 2**ir.WARP - 1
 

@@ -7,11 +7,11 @@ from typing import Any
 from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.ir.schedule import Schedule
-from tilec.language.values import session as sessions
-from tilec.language.values.builder import Builder, Frame
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.builder import Builder, Frame
+from tilec.language.values.kernel.places import source_error, unsupported
 from tilec.language.values.operand_errors import FOR_A_WHOLE
 from tilec.language.values.operands import expression
-from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.value import Value, as_int, resolve
 
 DEFAULT_THREADS = 128

@@ -17,7 +17,7 @@ from tilec.ir import nodes as ir
 from tilec.ir.exprs import as_expr, int_value, loads, same_number, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
-from tilec.language.values.access import expressions_of, read_by, written_by
+from tilec.language.values.kernel.access import expressions_of, read_by, written_by
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

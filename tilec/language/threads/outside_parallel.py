@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilec.language.values import session as sessions
-from tilec.language.values.places import unsupported
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.places import unsupported
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Stmt
-    from tilec.language.values.builder import Builder
+    from tilec.language.values.kernel.builder import Builder
 
 
 def outside_parallel(construct: str, remedy: str = "move it in front of the loop or behind it") -> Builder:

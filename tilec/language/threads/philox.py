@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilec.ir import nodes as ir
-from tilec.language.tiles.memory import alloc_var
-from tilec.language.values import session as sessions
-from tilec.language.values.builder import Frame
-from tilec.language.values.intrinsics import Select
+from tilec.language.tiles.memory.allocations import alloc_var
+from tilec.language.values.functions.intrinsics import Select
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.builder import Frame
+from tilec.language.values.kernel.places import loc
 from tilec.language.values.operands import cast_value, expression, wrap
 from tilec.language.values.operators import apply
-from tilec.language.values.places import loc
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.value import Value
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from tilec.ir import nodes as ir
 from tilec.language.threads.launches import current_launch
 from tilec.language.threads.philox import WIDE, Origin, Stream, bound, start, wide
-from tilec.language.values import session as sessions
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.places import loc, unsupported
 from tilec.language.values.operands import cast_value, wrap
 from tilec.language.values.operators import apply
-from tilec.language.values.places import loc, unsupported
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.value import Value
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.language.threads.xorwow import Xorwow
-    from tilec.language.values.builder import Builder, Frame
+    from tilec.language.values.kernel.builder import Builder, Frame
 
 _INDEX = make_dtype("int32")
 _REMEDY = "start a stream in the loop: T.rng_init(seed, seq=<the element's number>)"

@@ -13,13 +13,13 @@ from tilec.language.threads.launches import get_block_binding, get_block_extent,
 from tilec.language.threads.philox import SINGLE, WIDE, Origin, Stream, When, bound, start
 from tilec.language.threads.random_loops import count_of, dealt, element_number, parallel_frames, take
 from tilec.language.threads.xorwow import Xorwow
-from tilec.language.values import session as sessions
-from tilec.language.values.builder import Builder
-from tilec.language.values.intrinsics import FUNCTIONS as MATH
-from tilec.language.values.intrinsics import Select
+from tilec.language.values.functions.intrinsics import FUNCTIONS as MATH
+from tilec.language.values.functions.intrinsics import Select
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.builder import Builder
+from tilec.language.values.kernel.places import source_error, unsupported
 from tilec.language.values.operands import cast_value, wrap
 from tilec.language.values.operators import apply
-from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.value import Value
 

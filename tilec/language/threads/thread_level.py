@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.ir import nodes as ir
 from tilec.ir.analysis.pruned import pruned
-from tilec.ir.analysis.repeated import repeated
-from tilec.ir.analysis.returns import without_return
-from tilec.ir.analysis.uniform import Uniformity
+from tilec.ir.analysis.threads.repeated import repeated
+from tilec.ir.analysis.threads.returns import without_return
+from tilec.ir.analysis.threads.uniform import Uniformity
 from tilec.ir.exprs import walk
 from tilec.ir.nodes.threads import PER_THREAD, Sync
 from tilec.language.threads.mixed_loops import dealt_out, fill_in_every_thread, nest, refusal, with_own
 from tilec.language.threads.thread_loops import thread_copy, thread_fill, thread_reduce, thread_scan
 from tilec.language.threads.threads_hints import losses_of_threads
-from tilec.language.values.access import expressions_of
+from tilec.language.values.kernel.access import expressions_of
 
 if TYPE_CHECKING:
     from tvm.ir import Var

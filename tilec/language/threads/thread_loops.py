@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import int_value
-from tilec.language.tiles.reductions import combine, identity
+from tilec.language.tiles.operations.reductions import combine, identity
 from tilec.language.values.operands import stored_value
 from tilec.language.values.scalars import dtype
 from tilec.language.values.value import Value

@@ -9,12 +9,12 @@ from typing import Any
 from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError
 from tilec.ir.nodes import threads as ir
 from tilec.language.threads.launches import current_launch
-from tilec.language.tiles.buffers import Element
-from tilec.language.values import session as sessions
-from tilec.language.values.builder import Frame
+from tilec.language.tiles.memory.buffers import Element
 from tilec.language.values.conversions import condition
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.builder import Frame
+from tilec.language.values.kernel.places import loc, source_error, unsupported
 from tilec.language.values.operands import stored_value, wrap
-from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.value import Value, resolve
 from tilec.spelling import counted
 

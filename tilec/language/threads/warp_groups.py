@@ -6,10 +6,10 @@ from typing import Any
 
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.ir.nodes import barriers as ir
-from tilec.language.values import session as sessions
-from tilec.language.values.annotations import SCHEDULED_HERE, unheeded
-from tilec.language.values.builder import Frame
-from tilec.language.values.places import source_error, unsupported
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.annotations import SCHEDULED_HERE, unheeded
+from tilec.language.values.kernel.builder import Frame
+from tilec.language.values.kernel.places import source_error, unsupported
 
 
 class ws:

@@ -16,9 +16,9 @@ from typing import Any
 
 from tilec.language.control.loops import serial
 from tilec.language.threads.philox import SINGLE, WIDE, Origin, When, bound, words_of
-from tilec.language.tiles.memory import alloc_local, alloc_var
-from tilec.language.values import session as sessions
-from tilec.language.values.builder import Frame
+from tilec.language.tiles.memory.allocations import alloc_local, alloc_var
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.builder import Frame
 from tilec.language.values.operands import cast_value, wrap
 from tilec.language.values.operators import apply
 from tilec.language.values.scalars import dtype as make_dtype

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilec.language.values import session as sessions
-from tilec.language.values.places import unsupported
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.places import unsupported
 
 _counts: list[Callable[[], int]] = []
 

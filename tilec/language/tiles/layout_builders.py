@@ -6,8 +6,8 @@ from enum import IntEnum
 from typing import Any
 
 from tilec.errors import SourceValueError
-from tilec.language.values.layouts import Fragment, Layout, WithCopies
-from tilec.language.values.places import source_error, unsupported
+from tilec.language.values.kernel.places import source_error, unsupported
+from tilec.language.values.layouts.layout import Fragment, Layout, WithCopies
 from tilec.language.values.scalars import dtype as make_dtype
 
 #: Bytes of a vector: what swizzles move as one.

@@ -9,11 +9,11 @@ from typing import Any
 from tilec.errors import SourceValueError
 from tilec.language.control.branches import Branch
 from tilec.language.control.loops import Nest
-from tilec.language.values import session as sessions
-from tilec.language.values.annotations import known_annotations, unheeded
-from tilec.language.values.intrinsics import FUNCTIONS
+from tilec.language.values.functions.intrinsics import FUNCTIONS
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.annotations import known_annotations, unheeded
+from tilec.language.values.kernel.places import source_error
 from tilec.language.values.operands import expression, wrap
-from tilec.language.values.places import source_error
 from tilec.language.values.value import Value, resolve
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from tilec.errors import SourceRuntimeError, SourceValueError
 from tilec.language.tiles.device import multiprocessors
-from tilec.language.tiles.memory import alloc_var
-from tilec.language.values.integers import ceildiv
-from tilec.language.values.intrinsics import FUNCTIONS
-from tilec.language.values.places import source_error
+from tilec.language.tiles.memory.allocations import alloc_var
+from tilec.language.values.functions.integers import ceildiv
+from tilec.language.values.functions.intrinsics import FUNCTIONS
+from tilec.language.values.kernel.places import source_error
 from tilec.language.values.value import resolve
 
 _maximum, _minimum = FUNCTIONS["max"], FUNCTIONS["min"]

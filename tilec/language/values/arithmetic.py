@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilec.errors import SourceError, SourceTypeError
-from tilec.language.values.namespace import namespace
+from tilec.language.values.kernel.namespace import namespace
+from tilec.language.values.kernel.places import source_error, unsupported
 from tilec.language.values.other_names import INSTEAD
-from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.scalars import dtype
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilec import dtypes
 from tilec.errors import SourceValueError
-from tilec.language.values.places import source_error
+from tilec.language.values.kernel.places import source_error
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -78,7 +78,7 @@ def cast(expr: Expr, to: str) -> Expr:
     and a constant becomes one of the type, wrapped around."""
     from tvm import tirx
 
-    from tilec.ir.analysis.ranges import has_all
+    from tilec.ir.analysis.numbers.ranges import has_all
 
     while isinstance(expr, tirx.Cast):
         wide, small = str(expr.ty.dtype), str(expr.value.ty.dtype)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceValueError
 from tilec.language.values.casts import cast, constant, wrap_number
+from tilec.language.values.kernel.places import source_error
 from tilec.language.values.operands import cast_value, expression, no_operand, wrap
 from tilec.language.values.operators import apply
-from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype
 from tilec.language.values.value import Value, is_number, is_symbolic, plain, resolve
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.ir.num_sms import NUM_SMS
-from tilec.language.values.namespace import offers
-from tilec.language.values.places import source_error
+from tilec.language.values.kernel.namespace import offers
+from tilec.language.values.kernel.places import source_error
 
 _NAME = re.compile(r"\b(?!min\b|max\b)[A-Za-z_]\w*")
 _OF_INTEGERS = (

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceError, SourceTypeError, SourceValueError
 from tilec.language.values import casts
-from tilec.language.values import session as sessions
-from tilec.language.values.places import source_error
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.places import source_error
 from tilec.language.values.scalars import dtype, element_of
 from tilec.language.values.value import Value, Vector, is_number, plain, resolve
 from tilec.spelling import counted

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from tilec.errors import SourceError, SourceTypeError, SourceValueError
-from tilec.language.values import session as sessions
 from tilec.language.values.arithmetic import Arithmetic, Rules
 from tilec.language.values.casts import constant, wrap_number
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.places import source_error
 from tilec.language.values.operand_errors import operand_error, several
 from tilec.language.values.operands import cast_value, cast_vector, is_tile, operand, wrap
-from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype
 from tilec.language.values.value import (
     Deferred,

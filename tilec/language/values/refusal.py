@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from tilec.language.values.places import unsupported
+from tilec.language.values.kernel.places import unsupported
 
 
 class Refusal:

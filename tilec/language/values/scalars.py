@@ -8,7 +8,7 @@ from typing import Any
 
 from tilec import dtypes
 from tilec.errors import SourceTypeError, SourceValueError
-from tilec.language.values.places import source_error, unsupported
+from tilec.language.values.kernel.places import source_error, unsupported
 
 #: Python types that stand for dtypes.
 PYTHON_TYPES = {bool: "bool", int: "int32", float: "float32"}

@@ -10,16 +10,16 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError
-from tilec.language.values import session as sessions
 from tilec.language.values.arithmetic import Arithmetic
+from tilec.language.values.kernel import session as sessions
+from tilec.language.values.kernel.places import source_error
 from tilec.language.values.operand_errors import FOR_A_NUMBER, FOR_AN_INDEX, FOR_TRUTH, lacking, no_number
-from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-    from tilec.language.values.builder import Frame
+    from tilec.language.values.kernel.builder import Frame
 
 _LITERAL = re.compile(r"T\.\w+\((-?[\d.]+(?:e[-+]?\d+)?)\)")  # as TVM writes numbers with their types
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.language.values.conversions import tirx_function, typed_value
+from tilec.language.values.kernel.places import source_error
 from tilec.language.values.operands import cast_value, lanes_of, operand, wrap
 from tilec.language.values.operators import apply
-from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.scalars import element_of
 from tilec.language.values.value import Value, Vector

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.analysis.long_names import is_long
+from tilec.ir.analysis.numbers.long_names import is_long
 from tilec.ir.exprs import DIVISIONS, choice_of, dtype_of, int_value, walk
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from tvm import sym, tirx
 from tvm.ir import Var
 from tvm.tirx.analysis import undefined_vars
 
-from tilec.ir.analysis.long_names import LongNames
-from tilec.ir.analysis.places import leading
-from tilec.ir.analysis.ranges import (
+from tilec.ir.analysis.numbers.long_names import LongNames
+from tilec.ir.analysis.numbers.places import leading
+from tilec.ir.analysis.numbers.ranges import (
     BEYOND_TYPE,
     SHORT,
     as_data_has_it,

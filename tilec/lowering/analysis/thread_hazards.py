@@ -40,7 +40,7 @@ from tilec.ir.traits import expressions
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.ir.analysis.uniform import Uniformity
+    from tilec.ir.analysis.threads.uniform import Uniformity
     from tilec.lowering.analysis.thread_grid import ThreadGrid
 
 #: Memory in which the threads of a block meet.

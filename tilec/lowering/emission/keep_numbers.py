@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.ir import Call, PrimType, StringImm
 
-from tilec.ir.analysis.ranges import cut
+from tilec.ir.analysis.numbers.ranges import cut
 from tilec.ir.exprs import dtype_of, int_value, lane_of, loads, scalar_dtype, uncast, walk
 from tilec.lowering.emission.body_passes import body_pass
 from tilec.lowering.emission.values import wrapped

@@ -1,5 +1,5 @@
-"""Long names (`tilec/ir/analysis/long_names.py`), kept in arrays of one element, which compilers have in
-registers.
+"""Long names (`tilec/ir/analysis/numbers/long_names.py`), kept in arrays of one element, which compilers have
+in registers.
 
     d = c * c + c    ->    array(1)[0] = c * c + c; d = array[0]
 
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.ir import PrimType
 
-from tilec.ir.analysis.long_names import LongNames
-from tilec.ir.analysis.ranges import BEYOND_TYPE
+from tilec.ir.analysis.numbers.long_names import LongNames
+from tilec.ir.analysis.numbers.ranges import BEYOND_TYPE
 from tilec.ir.exprs import dtype_of, loads
 from tilec.lowering.emission.body_passes import body_pass
 from tilec.lowering.emission.keep_numbers import hide_numbers, show_numbers

@@ -17,7 +17,7 @@ from tvm import tirx
 
 from tilec.dtypes import DTYPES, DType
 from tilec.errors import UnsupportedError
-from tilec.ir.analysis.ranges import cut
+from tilec.ir.analysis.numbers.ranges import cut
 from tilec.ir.exprs import dtype_of, int_value, lane_of, scalar_dtype, walk
 from tilec.ir.layout import Layout
 from tilec.lowering.math.float8 import FLOAT8_TYPES, decode_float8, encode_float8, round_float8

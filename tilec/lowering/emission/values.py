@@ -12,7 +12,7 @@ from tvm import tirx
 
 from tilec.dtypes import FLOAT_FORMATS
 from tilec.errors import UnsupportedError
-from tilec.ir.analysis.ranges import SHORT, as_passes_have_it, bounds, cut
+from tilec.ir.analysis.numbers.ranges import SHORT, as_passes_have_it, bounds, cut
 from tilec.ir.exprs import BINARY, COMPARE, DIVISIONS, LOGIC, dtype_of, int_value, lane_of, same, scalar_dtype
 from tilec.ir.foreign import ADDRESS, parts
 from tilec.ir.interp.values import held

@@ -9,7 +9,7 @@ from tvm import ir as tvm_ir
 from tvm import sym, tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.ir.analysis.long_names import is_long
+from tilec.ir.analysis.numbers.long_names import is_long
 from tilec.ir.exprs import int_value, lane_of, loads, operands, walk
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilec.ir.analysis.widen import widened
+from tilec.ir.analysis.numbers.widen import widened
 from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class WidenIndices(Pass):
     """In: arithmetic on dims and indices in int32, meant as that of whole numbers. Out: 64 bits where it may
     leave 32; launches with products may state what calls have to fulfil instead
-    (`tilec.ir.analysis.widen`). ``wide_sums``: the compiler behind is told that sums do not wrap around."""
+    (`tilec.ir.analysis.numbers.widen`). ``wide_sums``: the compiler behind is told that sums do not wrap
+    around."""
 
     wide_sums: bool = False
 

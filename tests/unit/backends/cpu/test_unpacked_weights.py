@@ -15,8 +15,8 @@ from tile_unit import as_here, emulated_tiles
 from tilec.backends.cpu.codegen.objects import tir_text
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
-from tilec.build.dispatch import Server
-from tilec.build.frontend import elaborate_variant
+from tilec.build.answers.dispatch import Server
+from tilec.build.elaborated.frontend import elaborate_variant
 from tilec.ir.interp.values import numpy_dtype
 from tilec.language.frontend.elaborate import load_entry
 from tilec.manifest import KernelPlan, Variant, load_manifest

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tvm import tirx
 
-from tilec.ir.analysis import ranges
+from tilec.ir.analysis.numbers import ranges
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Dim, Kernel, ScalarParam
 from tilec.lowering.analysis.facts import Facts

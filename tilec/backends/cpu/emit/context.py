@@ -32,7 +32,7 @@ from tilec.backends.cpu.emit.vectors.small_tables import with_tables
 from tilec.backends.cpu.emit.vectors.speculate import is_speculable
 from tilec.backends.cpu.emit.vectors.word_products import with_word_products
 from tilec.errors import UnsupportedError
-from tilec.ir.analysis.ranges import stays_inside
+from tilec.ir.analysis.numbers.ranges import stays_inside
 from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, loads, scalar_dtype
 from tilec.ir.nodes import Alloc
 from tilec.lowering.emission.access import load_element

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilec.ir.analysis.in_order import in_order
+from tilec.ir.analysis.threads.in_order import in_order
 from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:

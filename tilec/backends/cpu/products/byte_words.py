@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.products.dot_forms import DOT_FORMS, add_offset, dot, dot_form, offset_word
-from tilec.ir.analysis.ranges import bounds, limits
+from tilec.ir.analysis.numbers.ranges import bounds, limits
 from tilec.ir.exprs import choice_of, dtype_of, int_value, same, transform
 from tilec.lowering.math.vectors import literal, spread
 

@@ -9,7 +9,7 @@ from tvm.ir import TensorLoad, Var
 
 from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
-from tilec.ir.analysis.uniform import Uniformity
+from tilec.ir.analysis.threads.uniform import Uniformity
 from tilec.ir.exprs import walk
 from tilec.ir.nodes.threads import PER_THREAD, Lane, ThreadReduce
 from tilec.ir.places import place_of

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tvm.ir import Var
 
-    from tilec.ir.analysis.uniform import Uniformity
+    from tilec.ir.analysis.threads.uniform import Uniformity
 
 #: Trips of a loop that is worth a place of its own.
 _LEAST = 8

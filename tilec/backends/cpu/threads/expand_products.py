@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilec.ir.analysis.fragments import expanded
+from tilec.ir.analysis.threads.fragments import expanded
 from tilec.ir.nodes import Block, Launch, Stmt, walk
 from tilec.ir.nodes.threads import LANE_PRODUCTS, LaneMma
 from tilec.ir.roads import Loss, Road

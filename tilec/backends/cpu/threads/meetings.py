@@ -11,7 +11,7 @@ from tilec.lowering.analysis.thread_hazards import sides
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-    from tilec.ir.analysis.uniform import Uniformity
+    from tilec.ir.analysis.threads.uniform import Uniformity
     from tilec.lowering.analysis.thread_hazards import Hazards
 
 MEETINGS = (Sync, Lane, ThreadReduce, *ir.COLLECTIVE)

@@ -23,7 +23,7 @@ from tilec.backends.cpu.threads.own_results import through_tile
 from tilec.backends.cpu.threads.plan import Nest, Once, Piece, Region
 from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
-from tilec.ir.analysis.returns import Rest
+from tilec.ir.analysis.threads.returns import Rest
 from tilec.ir.exprs import all_of, conjuncts, inlined, loads, uses
 from tilec.ir.nodes.threads import BLOCK_VOTES, PER_THREAD, Lane, Sync, ThreadReduce
 from tilec.ir.places import place_of
@@ -34,7 +34,7 @@ from tilec.lowering.analysis.uses import with_overlapping, written_in
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.ir.analysis.uniform import Uniformity
+    from tilec.ir.analysis.threads.uniform import Uniformity
 
 
 #: Memory that the threads of a block share.

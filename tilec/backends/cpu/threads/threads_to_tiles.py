@@ -13,9 +13,9 @@ from tilec.backends.cpu.threads.split_at_meetings import Splitter
 from tilec.backends.cpu.threads.write_plan import Emitter
 from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
-from tilec.ir.analysis.repeated import repeated
-from tilec.ir.analysis.returns import without_return
-from tilec.ir.analysis.uniform import Uniformity
+from tilec.ir.analysis.threads.repeated import repeated
+from tilec.ir.analysis.threads.returns import without_return
+from tilec.ir.analysis.threads.uniform import Uniformity
 from tilec.ir.places import place_of
 from tilec.lowering.passes.base import Pass, rewrite_launches
 

@@ -38,7 +38,7 @@ from tilec.backends.cuda.emit.numbers.narrow import combined, inverted
 from tilec.backends.cuda.emit.numbers.wide import wide_product
 from tilec.backends.cuda.emit.statements import emit_marked
 from tilec.backends.cuda.limits import has_float8
-from tilec.ir.analysis.ranges import SHORT, as_passes_have_it, bounds
+from tilec.ir.analysis.numbers.ranges import SHORT, as_passes_have_it, bounds
 from tilec.ir.exprs import choice_of, dtype_of, int32, int_value, linear_in, loads, same, scalar_dtype, uncast
 from tilec.ir.extremes import KEPT
 from tilec.ir.foreign import once

@@ -15,8 +15,8 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.trips.peeled_trips import with_first_trips
 from tilec.backends.cuda.warp_roles.twin_groups import with_joined_twins
 from tilec.errors import CompileError, UnsupportedError
-from tilec.ir.analysis.counters import counted_once
-from tilec.ir.analysis.in_order import in_order
+from tilec.ir.analysis.threads.counters import counted_once
+from tilec.ir.analysis.threads.in_order import in_order
 from tilec.ir.exprs import inlined, int_value, loads, same
 from tilec.ir.nodes import (
     Alloc,

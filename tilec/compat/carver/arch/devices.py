@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from tilec.backends.cuda.driver import cuda_devices, device_attribute
 from tilec.inprocess.targets import count_multiprocessors, resolve_target
 from tilec.language.tiles.device import refuse_in_builds
-from tilec.language.values.places import unsupported
+from tilec.language.values.kernel.places import unsupported
 from tilec.language.values.scalars import dtype
 from tilec.targets import LINE, REGISTER_FILE, SECTOR, Target
 

@@ -12,7 +12,7 @@ from typing import Any
 from tilec.backends.cuda.driver import cuda_devices, device_attribute
 from tilec.inprocess.targets import count_multiprocessors
 from tilec.language.tiles.device import num_sms_at_launch, refuse_in_builds
-from tilec.language.values.session import for_a_build
+from tilec.language.values.kernel.session import for_a_build
 from tilec.portable.loader import cuda_driver
 
 _SHARED, _SHARED_OPT_IN = 8, 97  # CUdevice_attribute

@@ -16,7 +16,7 @@ from tvm.ir import Call, TensorLoad, Var
 
 from tilec.backends.cpu.emit.vectors.table_forms import SIZE, table_form
 from tilec.backends.cpu.products.tir import span
-from tilec.ir.analysis.ranges import SHORT, as_written, bounds
+from tilec.ir.analysis.numbers.ranges import SHORT, as_written, bounds
 from tilec.ir.exprs import dtype_of, int_value, loads, operands, over, rebuild, same, transform, walk
 from tilec.lowering.emission.storage import compute_type, convert
 from tilec.lowering.math.vectors import lanes_of, spread

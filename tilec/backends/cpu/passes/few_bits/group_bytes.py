@@ -25,7 +25,7 @@ from tilec.backends.cpu.passes.few_bits.group_numbers import BYTE, bits_of, simp
 from tilec.backends.cpu.passes.few_bits.group_sums import GroupSums, load_at, new_tile
 from tilec.backends.cpu.products.byte_words import BYTES, byte_form
 from tilec.backends.cpu.products.packing import whole_region
-from tilec.ir.analysis.ranges import bounds
+from tilec.ir.analysis.numbers.ranges import bounds
 from tilec.ir.exprs import cast_to, dtype_of, int32, same, substitute
 from tilec.ir.nodes import Alloc, Bind, Fill, Parallel, Store
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from tilec.ir.analysis.intervals import Interval
 from tilec.ir.analysis.known_trips import known_trips
+from tilec.ir.analysis.numbers.intervals import Interval
 from tilec.ir.exprs import cast_to, dtype_of, transform, variables_of
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Alloc, Bind, Block, For, If, Parallel, Stmt, Store, children, walk, with_children

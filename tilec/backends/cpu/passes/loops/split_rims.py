@@ -20,7 +20,7 @@ from tvm import tirx
 
 from tilec.backends.cpu.passes.loops.whole_turns import taken_off
 from tilec.ir.analysis.known_trips import known_trips
-from tilec.ir.analysis.long_names import LongNames
+from tilec.ir.analysis.numbers.long_names import LongNames
 from tilec.ir.analysis.renaming import copied, renamed
 from tilec.ir.exprs import (
     all_of,

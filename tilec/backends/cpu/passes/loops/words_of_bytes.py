@@ -25,7 +25,7 @@ from tilec.backends.cpu.products.byte_words import (
     named,
     names_of,
 )
-from tilec.ir.analysis.long_names import LongNames
+from tilec.ir.analysis.numbers.long_names import LongNames
 from tilec.ir.exprs import (
     as_expr,
     as_extent,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
-from tilec.ir.analysis.ranges import SHORT, limits
+from tilec.ir.analysis.numbers.ranges import SHORT, limits
 from tilec.ir.exprs import dtype_of, int_value, operands, uncast
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from tvm.sym import Analyzer
 from tilec.backends.cuda.analysis.blocks.thread_digits import ThreadDigits
 from tilec.backends.cuda.analysis.layouts.fragments import WARP
 from tilec.ir.analysis.known_trips import known_trips
-from tilec.ir.analysis.uniform import Uniformity
+from tilec.ir.analysis.threads.uniform import Uniformity
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, substitute, uncast, uses, variables_of
 from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import Term, thread_terms

@@ -15,10 +15,10 @@ from tvm import tirx
 from tvm.ir import Var
 
 from tilec.backends.cuda.analysis.layouts.fragments import WARP
-from tilec.ir.analysis.groups import ThreadSets, is_collective, meets
 from tilec.ir.analysis.jumps import jumps
-from tilec.ir.analysis.returns import Rest
-from tilec.ir.analysis.uniform import Uniformity
+from tilec.ir.analysis.threads.groups import ThreadSets, is_collective, meets
+from tilec.ir.analysis.threads.returns import Rest
+from tilec.ir.analysis.threads.uniform import Uniformity
 from tilec.ir.exprs import all_of, dtype_of, loads
 from tilec.ir.nodes import (
     COLLECTIVE,

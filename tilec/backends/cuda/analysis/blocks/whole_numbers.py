@@ -17,7 +17,8 @@ _WIDE = "int64"
 
 class WholeNumbers:
     """Expressions over 64-bit names, one for each variable: what two statements compute in integers of
-    different widths can be compared. Index arithmetic stays in its types (`tilec.ir.analysis.widen`)."""
+    different widths can be compared. Index arithmetic stays in its types
+    (`tilec.ir.analysis.numbers.widen`)."""
 
     def __init__(self) -> None:
         self._names: dict[Var, Var] = {}

@@ -20,7 +20,7 @@ from tilec.backends.cuda.device import packed
 from tilec.backends.cuda.device.floats import PAIRED, SMALL_PAIRED, half_of, halves, pack
 from tilec.backends.cuda.device.moves import BYTES
 from tilec.backends.cuda.emit.loops.neighbours import QUAD, Neighbours
-from tilec.ir.analysis.ranges import SHORT, limits
+from tilec.ir.analysis.numbers.ranges import SHORT, limits
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.lowering.emission.storage import element_bytes
 

@@ -17,7 +17,7 @@ from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.loops.spots import bytes_of, rest
 from tilec.backends.cuda.emit.numbers.quotients import bytes_to, quotient
 from tilec.backends.cuda.emit.statements import call, once_tests
-from tilec.ir.analysis.ranges import BEYOND_TYPE
+from tilec.ir.analysis.numbers.ranges import BEYOND_TYPE
 from tilec.ir.exprs import all_of, as_expr, dtype_of, int_value, summands, walk
 from tilec.ir.layout_algebra import extent_of
 from tilec.lowering.analysis.conditions import is_quotient

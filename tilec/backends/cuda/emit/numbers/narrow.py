@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.analysis.ranges import stays_inside
+from tilec.ir.analysis.numbers.ranges import stays_inside
 from tilec.ir.exprs import scalar_dtype
 from tilec.lowering.emission.storage import convert
 

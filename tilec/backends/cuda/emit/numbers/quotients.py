@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.analysis.ranges import BEYOND_TYPE
+from tilec.ir.analysis.numbers.ranges import BEYOND_TYPE
 from tilec.ir.exprs import cast_to, dtype_of, int_value, summands, walk
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tilec.backends.cuda.emit.products.operands import bits
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.limits import has_float8
 from tilec.errors import UnsupportedError
-from tilec.ir.analysis.fragments import SUMS, depth_of, dtypes, instruction_types, per_register
+from tilec.ir.analysis.threads.fragments import SUMS, depth_of, dtypes, instruction_types, per_register
 from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes.threads import LaneLoad, LaneMma, LaneSparseMma
 from tilec.ir.places import place_of

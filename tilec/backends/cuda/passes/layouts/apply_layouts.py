@@ -50,8 +50,8 @@ from tilec.backends.cuda.nodes import (
     WarpGemm,
 )
 from tilec.errors import UnsupportedError
-from tilec.ir.analysis.returns import Rest
-from tilec.ir.analysis.uniform import Uniformity
+from tilec.ir.analysis.threads.returns import Rest
+from tilec.ir.analysis.threads.uniform import Uniformity
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import canonical, terms, thread_terms

@@ -69,7 +69,7 @@ from tilec.backends.cuda.nodes import (
 )
 from tilec.backends.cuda.passes.layouts.apply_layouts import LayoutRewrite
 from tilec.backends.cuda.passes.sums.spread_scans import scan_layout
-from tilec.ir.analysis.uniform import Uniformity
+from tilec.ir.analysis.threads.uniform import Uniformity
 from tilec.ir.exprs import int_value
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import canonical

@@ -22,7 +22,7 @@ from tilec.backends.cuda.analysis.layouts.loops import loop_extents
 from tilec.backends.cuda.analysis.trips.cuts import border, cut_of, least_of
 from tilec.backends.cuda.nodes import EndLoop
 from tilec.ir.analysis.renaming import copied
-from tilec.ir.analysis.uniform import Uniformity
+from tilec.ir.analysis.threads.uniform import Uniformity
 from tilec.ir.exprs import all_of, dtype_of, each_once, int_value, loads, same, uses
 from tilec.ir.nodes import Alloc, Assume, Bind, Block, For, If, Kernel, Launch, Parallel, Stmt, walk
 from tilec.lowering.analysis.accesses import Access, accesses, values_of

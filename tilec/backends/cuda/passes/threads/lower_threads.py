@@ -10,7 +10,7 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.blocks.ended_threads import going_along
 from tilec.backends.cuda.analysis.layouts.fragments import WARP
 from tilec.backends.cuda.nodes import Digits, JoinThreads
-from tilec.ir.analysis.returns import Rest, has_return, without_return
+from tilec.ir.analysis.threads.returns import Rest, has_return, without_return
 from tilec.ir.nodes import Alloc, Bind, Block, Launch, Stmt, walk
 from tilec.ir.nodes.threads import Lane, ThreadReduce
 from tilec.lowering.analysis.thread_grid import ThreadGrid

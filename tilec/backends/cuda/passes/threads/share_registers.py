@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.blocks.threads import thread_count
 from tilec.backends.cuda.limits import hands_registers_on
-from tilec.ir.analysis.groups import asks_in_vain
+from tilec.ir.analysis.threads.groups import asks_in_vain
 from tilec.ir.nodes import Block, Kernel, Launch, walk
 from tilec.ir.nodes.barriers import WARPGROUP, Group, SetRegisters
 from tilec.lowering.analysis.roads import with_roads

@@ -16,8 +16,8 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.layouts.fragments import WARP
 from tilec.ir.analysis.jumps import jumps
 from tilec.ir.analysis.renaming import renamed
-from tilec.ir.analysis.returns import Rest
-from tilec.ir.analysis.uniform import Uniformity
+from tilec.ir.analysis.threads.returns import Rest
+from tilec.ir.analysis.threads.uniform import Uniformity
 from tilec.ir.exprs import all_of, dtype_of, loads, uses
 from tilec.ir.nodes import (
     LOOPS,

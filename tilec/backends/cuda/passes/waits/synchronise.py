@@ -33,9 +33,9 @@ from tilec.backends.cuda.nodes import (
     WarpSync,
 )
 from tilec.backends.cuda.passes.waits.place_shared import sharing
-from tilec.ir.analysis.groups import ThreadSets
-from tilec.ir.analysis.returns import Rest
-from tilec.ir.analysis.uniform import Uniformity
+from tilec.ir.analysis.threads.groups import ThreadSets
+from tilec.ir.analysis.threads.returns import Rest
+from tilec.ir.analysis.threads.uniform import Uniformity
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import (
     Alloc,

@@ -1,0 +1,1 @@
+"""Memory as the author sees it: allocations, elements, slices, views, vectors."""

@@ -1,0 +1,1 @@
+"""Operations on tiles: copies, products, reductions, atomics."""

@@ -1,0 +1,1 @@
+"""What parameters of a kernel are: tensors, scalars, dims, raw addresses."""

@@ -1,0 +1,1 @@
+"""Scalar functions of the language: integers, floats, bits, pairs."""

@@ -1,0 +1,1 @@
+"""Layout objects of the author, and what the IR makes of them."""
