@@ -77,7 +77,7 @@ def test_what_does_not_fit_says_why(made, said):
 
 
 def test_parts_of_k_are_those_of_one_product():
-    with pytest.raises(UnsupportedError, match="spread_k: it has several products"):
+    with pytest.raises(UnsupportedError, match="spread_k = 2: it has several products"):
         lower(kernel(spread_k=2), SM90A)
 
 

@@ -113,7 +113,7 @@ def test_sums_that_leave_every_trip_are_parted_too() -> None:
 
 
 def test_k_is_shared_in_one_way() -> None:
-    with pytest.raises(UnsupportedError, match="spread_k: K is shared in one way"):
+    with pytest.raises(UnsupportedError, match="spread_k = 6: K is shared in one way"):
         lower(product(split_k=2), SM90A)
 
 

@@ -8,13 +8,13 @@ there on
 - emission asks the strategy for the code (`Strategy.lower`).
 
 Another strategy is one folder beside `matmul`, `attention` and `packed_weights`, and one entry of the tuple:
-    nodes.py      its statement of roles, and what stands in it
-    match.py      which launches it takes: their parts, or Unfit with what to change
-    assign.py     those parts as roles: the plan
-    ...           its own passes, one a file
-    emit_*.py     their code, by the short forms of `build`
-    entry.py      its kernel, in the frame of `entry`: what the roles of a block do
-    strategy.py   all this as one object, and what `explain` says of its statements
+    nodes.py       its statement of roles, and what stands in it
+    match/         which launches it takes: their parts, or Unfit with what to change
+    assign/        those parts as roles: the plan
+    passes/        its own passes, one a file
+    emit/          their code, by the short forms of `emit.build`; its kernel, in the frame of `emit.entry`
+    strategy.py    all this as one object, and what `explain` says of its statements
+A file stands for a folder where one is enough.
 It imports this folder and what all GPUs share, and no other strategy.
 """
 

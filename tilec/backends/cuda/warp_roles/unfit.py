@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilec.backends.cuda.analysis.layouts.tiles import clears, is_whole
-from tilec.errors import Kind
+from tilec.errors import Kind, UnsupportedError
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Block, Fill, Gemm, Launch, Stmt, walk
+from tilec.ir.places import place_of
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.roads import in_line_of, road_of
 
@@ -49,6 +50,31 @@ def about(stmt: Stmt, remedy: str = "") -> Iterator[None]:
     except Unfit as unfit:
         unfit.stmt, unfit.remedy = unfit.stmt or stmt, unfit.remedy or remedy
         raise
+
+
+@dataclass
+class Obeying:
+    """``with Obeying("fold_k", launch): ...`` refuses a launch that is unfit for what a schedule ``key``
+    asks: UnsupportedError at the statement that is to blame, else at its T.Kernel."""
+
+    key: str
+    launch: Launch
+    why: str = ""
+
+    def __enter__(self) -> None:
+        """Nothing is changed."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Turns an Unfit into the error that people see."""
+        if not isinstance(error, Unfit):
+            return
+        value = getattr(self.launch.schedule, self.key)
+        raise UnsupportedError(
+            f"{self.key if value is True else f'{self.key} = {value}'}: {error}",
+            place=place_of(error.stmt or self.launch) or place_of(self.launch, "T.Kernel"),
+            why=self.why,
+            remedy=error.remedy or f"leave {self.key} out",
+        ) from error
 
 
 def check_cleared(gemms: Sequence[Gemm], before: Block) -> None:

@@ -13,7 +13,7 @@ from tilec.backends.cuda.analysis.accesses.vectors import divides
 from tilec.backends.cuda.device import moves
 from tilec.backends.cuda.device.exchange import ANEW, exchange
 from tilec.backends.cuda.emit.numbers.unsigned import Unsigned
-from tilec.backends.cuda.emit.products.operands import Operand, bits, element_in, through
+from tilec.backends.cuda.emit.products.operands import TiledOperand, bits, element_in, through
 from tilec.backends.cuda.emit.products.warp_gemm import Operands, Product, Registers
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.hip.chips import chip_of
@@ -111,7 +111,7 @@ class WaveProduct(Product):
 
 
 @dataclass(frozen=True, eq=False)
-class LaneOperand(Operand):
+class LaneOperand(TiledOperand):
     """An operand in the registers of an earlier product's sums (`operand_layout`), of 16 bits."""
 
     data: Var
@@ -121,25 +121,13 @@ class LaneOperand(Operand):
     ctx: DeviceContext
 
     @property
-    def words(self) -> int:
-        """As `Operand.words`."""
-        return self.tiles * self.form.words
+    def each(self) -> int:
+        """As `TiledOperand.each`."""
+        return self.form.words
 
-    def begin(self) -> list[tirx.Stmt]:
-        """Nothing."""
-        return []
-
-    def load(self, to: Var, place: int, step: int) -> list[tirx.Stmt]:
-        """The words of each instruction."""
-        return [
-            stmt
-            for tile in range(self.tiles)
-            for stmt in self._tile(
-                to, place + tile * self.form.words, (tile * self.steps + step) * self.form.held
-            )
-        ]
-
-    def _tile(self, to: Var, place: int, first: int) -> list[tirx.Stmt]:
+    def load_tile(self, to: Var, place: int, tile: int, step: int) -> list[tirx.Stmt]:
+        """The words of an instruction."""
+        first = (tile * self.steps + step) * self.form.held
         own = [bits(self.data.ptr_to([first + 2 * word]), 4) for word in range(self.form.held // 2)]
         if not self.form.repeats:
             return [store_at(to, place + word, value) for word, value in enumerate(own)]
@@ -160,7 +148,7 @@ class LaneOperand(Operand):
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryOperand(Operand):
+class MemoryOperand(TiledOperand):
     """An operand in shared memory, as (M or N, K) or with ``across`` as (K, M or N): the rows of ``tiles``
     instructions of the wave in place ``team``. ``spread``: lanes have rows of each 16 in such an order that a
     lane's sums, which are of rows ``apart``, are neighbours. A step of a lane is ``runs`` pieces, each beside
@@ -176,9 +164,9 @@ class MemoryOperand(Operand):
     ctx: DeviceContext
 
     @property
-    def words(self) -> int:
-        """As `Operand.words`."""
-        return self.tiles * self.form.words
+    def each(self) -> int:
+        """As `TiledOperand.each`."""
+        return self.form.words
 
     def begin(self) -> list[tirx.Stmt]:
         """Where registers are few, the lane, of which the compiler does not know that it is the same in each
@@ -187,14 +175,10 @@ class MemoryOperand(Operand):
             return []
         return [tirx.Bind(self._own, ANEW.call(self.ctx.lane))]
 
-    def load(self, to: Var, place: int, step: int) -> list[tirx.Stmt]:
-        """The words of every instruction: in pieces as wide as can be, or element by element."""
+    def load_tile(self, to: Var, place: int, tile: int, step: int) -> list[tirx.Stmt]:
+        """The words of an instruction: in pieces as wide as can be, or element by element."""
         size = next((size for size in _SIZES if self._is_along(size)), self._bytes)
-        return [
-            stmt
-            for tile in range(self.tiles)
-            for stmt in self._pieces(to, place + tile * self.form.words, tile, step, size)
-        ]
+        return self._pieces(to, place, tile, step, size)
 
     # ---- what a lane loads ----
 

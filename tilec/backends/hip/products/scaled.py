@@ -119,17 +119,14 @@ class ScaleOperand(MemoryOperand):
     ``tiles`` instructions."""
 
     @property
-    def words(self) -> int:
-        """As `Operand.words`."""
-        return self.tiles
+    def each(self) -> int:
+        """As `TiledOperand.each`."""
+        return 1
 
-    def load(self, to: Var, place: int, step: int) -> list[tirx.Stmt]:
-        """A byte for each instruction."""
+    def load_tile(self, to: Var, place: int, tile: int, step: int) -> list[tirx.Stmt]:
+        """A byte for an instruction."""
         column = self.part() + int32(step * (SCALED_DEPTH // GROUP))
-        return [
-            store_at(to, place + tile, bits(self.element(self.item(tile), column), 1))
-            for tile in range(self.tiles)
-        ]
+        return [store_at(to, place, bits(self.element(self.item(tile), column), 1))]
 
 
 @cache

@@ -11,7 +11,7 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.accesses.vectors import divides
 from tilec.backends.cuda.device import moves
 from tilec.backends.cuda.emit.numbers.unsigned import Unsigned
-from tilec.backends.cuda.emit.products.operands import Operand, bits, element_in
+from tilec.backends.cuda.emit.products.operands import TiledOperand, bits, element_in
 from tilec.backends.cuda.emit.products.warp_gemm import Operands, Product, Registers
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.metal.products.helpers import multiply
@@ -73,7 +73,7 @@ class SimdProduct(Product):
 
 
 @dataclass(frozen=True, eq=False)
-class LaneOperand(Operand):
+class LaneOperand(TiledOperand):
     """An operand in the registers of an earlier product's sums (`operand_layout`), of 16 bits."""
 
     data: Var
@@ -81,24 +81,18 @@ class LaneOperand(Operand):
     steps: int
 
     @property
-    def words(self) -> int:
-        """As `Operand.words`."""
-        return self.tiles
+    def each(self) -> int:
+        """As `TiledOperand.each`."""
+        return 1
 
-    def begin(self) -> list[tirx.Stmt]:
-        """Nothing."""
-        return []
-
-    def load(self, to: Var, place: int, step: int) -> list[tirx.Stmt]:
-        """The word of each matrix."""
-        return [
-            store_at(to, place + tile, bits(self.data.ptr_to([(tile * self.steps + step) * ELEMENTS]), 4))
-            for tile in range(self.tiles)
-        ]
+    def load_tile(self, to: Var, place: int, tile: int, step: int) -> list[tirx.Stmt]:
+        """The word of a matrix."""
+        first = (tile * self.steps + step) * ELEMENTS
+        return [store_at(to, place, bits(self.data.ptr_to([first]), 4))]
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryOperand(Operand):
+class MemoryOperand(TiledOperand):
     """An operand in threadgroup memory: ``tiles`` matrices of the simdgroup in place ``team``. Columns of a
     matrix lie along the region's last axis, or, where it is ``turned``, along the one before; ``deep``: its
     rows are along K (B), not its columns (A)."""
@@ -111,30 +105,20 @@ class MemoryOperand(Operand):
     ctx: DeviceContext
 
     @property
-    def words(self) -> int:
-        """As `Operand.words`."""
-        return self.tiles * self._words
+    def each(self) -> int:
+        """As `TiledOperand.each`."""
+        return ELEMENTS * self._bytes // 4
 
-    def begin(self) -> list[tirx.Stmt]:
-        """Nothing."""
-        return []
-
-    def load(self, to: Var, place: int, step: int) -> list[tirx.Stmt]:
-        """The two elements of every matrix: at once, or one by one."""
+    def load_tile(self, to: Var, place: int, tile: int, step: int) -> list[tirx.Stmt]:
+        """The two elements of a matrix: at once, or one by one."""
         load = self._at_once if self._is_along() else self._by_elements
-        return [
-            stmt for tile in range(self.tiles) for stmt in load(to, place + tile * self._words, tile, step)
-        ]
+        return load(to, place, tile, step)
 
     # ---- what a lane loads ----
 
     @property
     def _bytes(self) -> int:
         return element_bytes(str(self.region.buffer.dtype))
-
-    @property
-    def _words(self) -> int:
-        return ELEMENTS * self._bytes // 4
 
     @property
     def _items(self) -> int:
@@ -150,7 +134,7 @@ class MemoryOperand(Operand):
 
     def _at_once(self, to: Var, place: int, tile: int, step: int) -> list[tirx.Stmt]:
         source = self._element(tile, step, 0)
-        return [call(moves.fetch(4 * self._words).call(to.ptr_to([int32(place)]), source))]
+        return [call(moves.fetch(4 * self.each).call(to.ptr_to([int32(place)]), source))]
 
     def _by_elements(self, to: Var, place: int, tile: int, step: int) -> list[tirx.Stmt]:
         size = self._bytes

@@ -7,6 +7,7 @@ hold 4 bytes of K from byte 4 * t of a 16-byte half, the second half for A's wor
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -22,6 +23,7 @@ from tilec.backends.cuda.emit.statements import call
 from tilec.ir.exprs import int_value
 from tilec.ir.layout_algebra import chunk
 from tilec.ir.roads import Loss
+from tilec.lowering.emission.statements import store_at
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -71,8 +73,41 @@ class Operand(Protocol):
         """Fills ``to[place : place + words]`` for one step."""
 
 
+class TiledOperand(Operand):
+    """An operand whose registers come tile by tile: ``each`` of them for every one of ``tiles``
+    instructions, one behind the other."""
+
+    tiles: int
+
+    @property
+    @abstractmethod
+    def each(self) -> int:
+        """Registers of one tile in one step."""
+
+    @abstractmethod
+    def load_tile(self, to: Var, place: int, tile: int, step: int) -> list[tirx.Stmt]:
+        """Fills ``to[place : place + each]`` for one tile and step."""
+
+    @property
+    def words(self) -> int:
+        """As `Operand.words`."""
+        return self.tiles * self.each
+
+    def begin(self) -> list[tirx.Stmt]:
+        """Nothing."""
+        return []
+
+    def load(self, to: Var, place: int, step: int) -> list[tirx.Stmt]:
+        """The words of every tile."""
+        return [
+            stmt
+            for tile in range(self.tiles)
+            for stmt in self.load_tile(to, place + tile * self.each, tile, step)
+        ]
+
+
 @dataclass(frozen=True, eq=False)
-class FragmentOperand:
+class FragmentOperand(TiledOperand):
     """An A operand in the registers of an earlier accumulator (16-bit elements, `operand_layout`):
     ``tiles`` rows of instructions, ``steps`` steps."""
 
@@ -81,24 +116,14 @@ class FragmentOperand:
     steps: int
 
     @property
-    def words(self) -> int:
-        """As `Operand.words`."""
-        return self.tiles * 4
+    def each(self) -> int:
+        """As `TiledOperand.each`."""
+        return 4
 
-    def begin(self) -> list[tirx.Stmt]:
-        """Nothing."""
-        return []
-
-    def load(self, to: Var, place: int, step: int) -> list[tirx.Stmt]:
-        """The four words of each instruction."""
-        return [
-            self._word(to, place + tile * 4 + q, (tile * self.steps + step) * 8 + 2 * q)
-            for tile in range(self.tiles)
-            for q in range(4)
-        ]
-
-    def _word(self, to: Var, place: int, first: int) -> tirx.Stmt:
-        return tirx.BufferStore(to, bits(self.data.ptr_to([first]), 4), [tirx.const(place, "int32")])
+    def load_tile(self, to: Var, place: int, tile: int, step: int) -> list[tirx.Stmt]:
+        """The four words of an instruction."""
+        first = (tile * self.steps + step) * 8
+        return [store_at(to, place + q, bits(self.data.ptr_to([first + 2 * q]), 4)) for q in range(4)]
 
 
 @dataclass(eq=False)

@@ -18,12 +18,12 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.products.mma import ROWS, STEP_BYTES, sparse_instruction_name
 from tilec.backends.cuda.device.matrices import sparse_mma
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.products.operands import Operand, bits
+from tilec.backends.cuda.emit.products.operands import Operand, TiledOperand, bits
 from tilec.backends.cuda.emit.products.warp_gemm import Operands, Product, Registers
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.nodes import SparseWarpGemm
 from tilec.ir.exprs import int_value
-from tilec.lowering.emission.statements import sequence
+from tilec.lowering.emission.statements import sequence, store_at
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class _Pairs:
 
 
 @dataclass(frozen=True, eq=False)
-class _Places:
+class _Places(TiledOperand):
     """The places of a sparse operand's values: a word for every 16 rows and step, from shared memory.
 
     ``turned``: stored with the rows of A along its last axis; ``size``: bytes of an element of A."""
@@ -118,20 +118,13 @@ class _Places:
     ctx: DeviceContext
 
     @property
-    def words(self) -> int:
-        """As `Operand.words`."""
-        return self.tiles
+    def each(self) -> int:
+        """As `TiledOperand.each`."""
+        return 1
 
-    def begin(self) -> list[tirx.Stmt]:
-        """Nothing."""
-        return []
-
-    def load(self, to: Var, place: int, step: int) -> list[tirx.Stmt]:
-        """The word of every 16 rows."""
-        return [
-            tirx.BufferStore(to, self._word(tile, step), [tirx.const(place + tile, "int32")])
-            for tile in range(self.tiles)
-        ]
+    def load_tile(self, to: Var, place: int, tile: int, step: int) -> list[tirx.Stmt]:
+        """The word of 16 rows."""
+        return [store_at(to, place, self._word(tile, step))]
 
     def _word(self, tile: int, step: int) -> Expr:
         number = partial(tirx.const, dtype="int32")

@@ -13,11 +13,9 @@ from tilec.backends.cuda.analysis.blocks.long_tiles import on_chip
 from tilec.backends.cuda.limits import has_tma
 from tilec.backends.cuda.rows.columns import Element, RowColumns, row_columns
 from tilec.backends.cuda.rows.parts import Parts
-from tilec.backends.cuda.warp_roles.unfit import Unfit, need
-from tilec.errors import UnsupportedError
+from tilec.backends.cuda.warp_roles.unfit import Obeying, need
 from tilec.ir.exprs import int_value, linear_in, loads, same, uses
 from tilec.ir.nodes import LOOPS, PRODUCTS, Atomic, For, Kernel, Launch, Pipelined, Reduce, Scan, walk
-from tilec.ir.places import place_of
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
@@ -26,6 +24,8 @@ if TYPE_CHECKING:
 
     from tilec.lowering.analysis.facts import Facts
     from tilec.targets import Target
+
+_WHY = "each block of a cluster has an equal part of the columns of every tile"
 
 
 class SplitRows(Pass):
@@ -48,18 +48,11 @@ def _shared(kernel: Kernel, launch: Launch, target: Target) -> Launch:
         return _noted(launch, f"has no effect on {target.name}: blocks form clusters from sm_90 on")
     if not any(isinstance(stmt, (Reduce, Scan)) for stmt in walk(launch.body)):
         return _noted(launch, "has no effect: nothing is reduced along an axis of a tile")
-    try:
+    with Obeying("split_row", launch, _WHY):
         _check_launch(launch, parts, target)
         found = row_columns(launch.body, parts)
         _check_tensors(found, launch, ScopedRewrite(kernel, launch).facts)
         return Parts(launch, found).launch()
-    except Unfit as unfit:
-        raise UnsupportedError(
-            f"split_row = {parts}: {unfit}",
-            place=place_of(unfit.stmt or launch) or place_of(launch, "T.Kernel"),
-            why="each block of a cluster has an equal part of the columns of every tile",
-            remedy=unfit.remedy or "leave split_row out",
-        ) from unfit
 
 
 def _noted(launch: Launch, why: str) -> Launch:

@@ -14,12 +14,10 @@ from tilec.backends.cuda.matmul.match.heads import is_straight
 from tilec.backends.cuda.matmul.match.launch import Match, match
 from tilec.backends.cuda.matmul.nodes import WindowCopy
 from tilec.backends.cuda.warp_roles.tma import rows_of_a_group
-from tilec.backends.cuda.warp_roles.unfit import Unfit, need
-from tilec.errors import UnsupportedError
+from tilec.backends.cuda.warp_roles.unfit import Obeying, Unfit, need
 from tilec.ir.exprs import inlined, int_value, linear_in
 from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Stmt
 from tilec.ir.options import NO_ROLES
-from tilec.ir.places import place_of
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.passes.base import Pass
@@ -61,15 +59,9 @@ def _folded(kernel: Kernel, launch: Launch, target: Target) -> Block:
         found = match(launch)
     except Unfit:
         return (launch,)
-    try:
+    with Obeying("fold_k", launch):
         folded = _checked(kernel, launch, found)
         plan(kernel, folded.multiplying, target)
-    except Unfit as unfit:
-        raise UnsupportedError(
-            f"fold_k: {unfit}",
-            place=place_of(launch, "T.Kernel"),
-            remedy=unfit.remedy or "leave fold_k out",
-        ) from unfit
     return (*map(Alloc, folded.workspace), *folded.launches)
 
 

@@ -19,12 +19,10 @@ from tilec.backends.cuda.limits import gpu_limits
 from tilec.backends.cuda.matmul.match.heads import is_straight
 from tilec.backends.cuda.matmul.match.launch import Match, match
 from tilec.backends.cuda.warp_roles.epilogue import bounds
-from tilec.backends.cuda.warp_roles.unfit import Unfit, need
-from tilec.errors import UnsupportedError
+from tilec.backends.cuda.warp_roles.unfit import Obeying, Unfit, need
 from tilec.ir.exprs import dtype_of, inlined, same
 from tilec.ir.nodes import Alloc, Atomic, Bind, Block, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.options import NO_ROLES
-from tilec.ir.places import place_of
 from tilec.ir.schedule import Schedule
 from tilec.lowering.parted import Parted
 from tilec.lowering.passes.base import Pass
@@ -60,14 +58,8 @@ def _parted(launch: Launch, target: Target) -> Block:
         found = match(launch)
     except Unfit:
         return (launch,)
-    try:
+    with Obeying("spread_k", launch):
         product = _product(launch, found, target)
-    except Unfit as unfit:
-        raise UnsupportedError(
-            f"spread_k: {unfit}",
-            place=place_of(launch, "T.Kernel"),
-            remedy=unfit.remedy or "leave spread_k out",
-        ) from unfit
     schedule = launch.schedule
     turns = replace(schedule, pingpong=schedule.pingpong or False, pdl=False)
     held = Alloc(product.places.buffer)

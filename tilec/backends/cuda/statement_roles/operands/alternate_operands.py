@@ -43,7 +43,7 @@ from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from tvm.ir import Var
 
@@ -62,15 +62,10 @@ class AlternateOperands(Pass):
 
 
 def _alternating(launch: Launch, target: Target) -> Launch:
-    if not any(isinstance(stmt, BoxLoad) for stmt in walk(launch.body)):
-        return launch
     chooser = Chooser(launch, None)
     found = [
         (loop.var, tile)
-        for group in launch.body
-        if isinstance(group, Group)
-        for loop in walk(group.body)
-        if isinstance(loop, For)
+        for group, loop in loops_of_groups(launch)
         for tile in made_in(loop, group, launch, chooser)
     ]
     notes: list[str] = []
@@ -94,6 +89,14 @@ def _costs_a_block(tile: Var, launch: Launch, target: Target) -> bool:
         for bytes_taken in (taken, taken + tile_bytes(Alloc(tile)))
     )
     return beside < without
+
+
+def loops_of_groups(launch: Launch) -> Iterator[tuple[Group, For]]:
+    """The serial loops of each group of a launch, with the group; none where no load brings boxes."""
+    if not any(isinstance(stmt, BoxLoad) for stmt in walk(launch.body)):
+        return
+    for group in (stmt for stmt in launch.body if isinstance(stmt, Group)):
+        yield from ((group, loop) for loop in walk(group.body) if isinstance(loop, For))
 
 
 def made_in(loop: For, group: Group, launch: Launch, chooser: Chooser) -> list[Var]:

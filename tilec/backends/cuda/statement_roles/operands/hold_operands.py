@@ -15,11 +15,9 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.layouts.tiles import is_whole, static_extents
 from tilec.backends.cuda.analysis.pipelines.versions import with_buffers
 from tilec.backends.cuda.analysis.products.wgmma import Chooser
-from tilec.backends.cuda.nodes import BoxLoad
-from tilec.backends.cuda.statement_roles.operands.alternate_operands import made_in
+from tilec.backends.cuda.statement_roles.operands.alternate_operands import loops_of_groups, made_in
 from tilec.backends.cuda.statement_roles.split.registers import fits_registers
-from tilec.ir.nodes import Alloc, Block, For, Gemm, Launch, Pipelined, Stmt, walk
-from tilec.ir.nodes.barriers import Group
+from tilec.ir.nodes import Alloc, Block, For, Gemm, Launch, Pipelined, Stmt
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
@@ -36,15 +34,11 @@ class HoldOperands(LaunchPass):
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its fragments."""
-        if not any(isinstance(stmt, BoxLoad) for stmt in walk(launch.body)):
-            return launch
         chooser, notes = Chooser(launch, None), []
         found = [
             tile
-            for group in launch.body
-            if isinstance(group, Group)
-            for loop in walk(group.body)
-            if isinstance(loop, For) and fits_registers(loop.body, group)
+            for group, loop in loops_of_groups(launch)
+            if fits_registers(loop.body, group)
             for tile in made_in(loop, group, launch, chooser)
             if is_first(tile, loop)
         ]

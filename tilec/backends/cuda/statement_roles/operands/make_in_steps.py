@@ -23,7 +23,8 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.layouts.tiles import is_whole, static_extents, whole_tile
 from tilec.backends.cuda.analysis.products.wgmma import STEP_BYTES, Chooser
-from tilec.backends.cuda.nodes import BoxLoad, GiveBack
+from tilec.backends.cuda.nodes import GiveBack
+from tilec.backends.cuda.statement_roles.operands.alternate_operands import loops_of_groups
 from tilec.ir.analysis.renaming import copied
 from tilec.ir.exprs import dtype_of, int_value, loads, same_all, transform
 from tilec.ir.nodes import (
@@ -67,15 +68,11 @@ class MakeInSteps(LaunchPass):
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its steps; one without rings as it is."""
-        if not any(isinstance(stmt, BoxLoad) for stmt in walk(launch.body)):
-            return launch
         chooser = Chooser(launch, None)
         found = [
             trip
-            for group in launch.body
-            if isinstance(group, Group)
-            for loop in walk(group.body)
-            if isinstance(loop, For) and (trip := _trip(loop, group, launch, chooser)) is not None
+            for group, loop in loops_of_groups(launch)
+            if (trip := _trip(loop, group, launch, chooser)) is not None
         ]
         if not found:
             return launch

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.layouts.tiles import is_whole
 from tilec.backends.cuda.analysis.layouts.turned_sums import turned_product, with_transposed
 from tilec.backends.cuda.analysis.products.wgmma import Chooser
-from tilec.backends.cuda.nodes import BoxLoad
-from tilec.backends.cuda.statement_roles.operands.alternate_operands import made_in
+from tilec.backends.cuda.statement_roles.operands.alternate_operands import loops_of_groups, made_in
 from tilec.ir.nodes import Alloc, Copy, Fill, For, Gemm, Launch, Parallel, Pipelined, walk
-from tilec.ir.nodes.barriers import WARP, Group
+from tilec.ir.nodes.barriers import WARP
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.emission.storage import element_bytes
@@ -34,15 +33,10 @@ class TurnProducts(LaunchPass):
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its products turned."""
-        if not any(isinstance(stmt, BoxLoad) for stmt in walk(launch.body)):
-            return launch
         chooser = Chooser(launch, None)
         found = [
             gemm
-            for group in launch.body
-            if isinstance(group, Group)
-            for loop in walk(group.body)
-            if isinstance(loop, For)
+            for group, loop in loops_of_groups(launch)
             for tile in made_in(loop, group, launch, chooser)
             for gemm in second_of(tile, loop)
             if can_turn(gemm, launch, chooser, group.count // WARP)
