@@ -13,8 +13,11 @@ ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 FILE = re.compile(r"`((?:tilec|runtime_c|tests|benchmarks|examples|manifests)/[\w/.-]+\w/?)`")
 NAME = re.compile(r"`(tilec(?:\.\w+)+)`")
+PART = re.compile(r"`((?:\w+/)*\w+\.(?:py|[ch]))`")
 #: A header of built packages.
 BUILT = {"tilec/tilec.h", "tilec/tilec.hpp"}
+#: Files that a reader of the pages writes.
+READERS = {"call.py", "kernels/dense.py"}
 
 
 def mentions(pattern: re.Pattern[str]) -> list[tuple[str, str]]:
@@ -42,6 +45,22 @@ def test_a_module_or_what_it_holds_is_there(page: str, name: str) -> None:
         assert reduce(getattr, parts[length:], module) is not None
         return
     raise AssertionError(f"{page} names {name}")
+
+
+def test_a_file_that_is_named_in_short_is_there() -> None:
+    """`vectors.py`, `emit/load.py`: how the path of some file ends."""
+    folders = ("tilec", "runtime_c", "tests", "benchmarks", "examples", "tools")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.*")]
+    parts = [path.relative_to(ROOT).parts for path in paths]
+    ends = {"/".join(each[start:]) for each in parts for start in range(len(each))}
+    texts = [*PAGES, *(path for path in paths if path.suffix in (".py", ".c", ".h") and path.is_file())]
+    named = {
+        (text.relative_to(ROOT).as_posix(), name)
+        for text in texts
+        for name in PART.findall(text.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 50
+    assert sorted((text, name) for text, name in named if name not in ends | BUILT | READERS) == []
 
 
 def sources() -> dict[str, str]:

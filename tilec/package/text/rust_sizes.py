@@ -12,7 +12,7 @@ from tilec.package.text.c_sizes import CText, parse
 def to_rust(text: str, names: Mapping[str, str]) -> str:
     """``text`` as a Rust expression of type i64. ``names`` maps each name to a Rust expression of type i64; a
     ``Cell<bool>`` named ``ok`` is in scope and turns false on overflow or division by zero. Raises
-    PackageError as `cexpr.to_c` does."""
+    PackageError as `c_sizes.to_c` does."""
     return _RustText(text, names).visit(parse(text))
 
 
