@@ -1,4 +1,7 @@
-"""Statements at certain values of variables: what a loop becomes whose trips are written out."""
+"""Statements at certain values of variables: what one trip of a loop becomes that is written out.
+
+j = i // 2; s[j] = A[i] if i < 3 else 0    at i = 3    ->    s[1] = 0
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The two launches of a product whose tiles' K is shared through the workspace: one multiplies, one adds."""
+"""The two launches of a product whose tiles share their K, where a grid has fewer tiles than a device blocks.
+
+The first has an axis of ``parts`` more: each multiplies its share of the trips along K and leaves its sums in
+the workspace. The second adds the parts of each tile up, one behind the other, and computes the epilogue.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Names for quotients by run-time values in front of a statement, where compilers compute each once."""
+"""Names for quotients by run-time values, in front of the statements that use them.
+
+    for i: s[i] = A[q // n, q % n + i]    ->    d = q // n; for i: s[i] = A[d, q - d * n + i]
+
+Compilers compute each once there, and not in every trip or branch that uses it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Whose variables tell which elements of tensors a launch writes: those of blocks, or of columns."""
+"""Whether blocks or columns of a launch write elements of their own, so that they may run apart.
+
+``atomic_add(E[I[b], j], G[b, j])``: two blocks ``b`` may update one row, but columns ``j`` never share an
+element. A task that takes some columns of all blocks (`OwnUpdates` of CPUs) owns what it updates.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Atomic updates as what they leave in their elements, for where nothing comes between."""
+"""Atomic updates as plain stores, for where no other thread can come between.
+
+    atomic_add(A[i], v)    ->    A[i] = A[i] + v
+
+Fragments belong to one thread, and tasks of a CPU that own their elements share them with nobody.
+"""
 
 from __future__ import annotations
 

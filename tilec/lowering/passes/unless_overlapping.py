@@ -1,4 +1,8 @@
-"""Passes that bring statements together stay away from launches in which their order counts."""
+"""A pass that does not run on launches whose tensors may overlap.
+
+Passes that join loops or move reads tell tensors apart by name. Where a caller may let two of them share
+memory (`T.annotate_restrict_buffers`), a read behind a store has to stay behind it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Where the generic door and the Python loader read each dim from."""
+"""Where a caller's arguments show each dim, so that the generic door and the Python loader need not be told.
+
+Of ``A: T.Tensor((M, K))`` the dim M is the extent of axis 0. An extent ``M // 8`` shows M where every guard
+demands a multiple of 8; scalars show a dim by name; a dim that every variant pins is a constant.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Where tensors of a call may begin on a device: at multiples of vectors, where code moves these."""
+"""Where tensors of a call may begin on a device.
+
+Code that moves vectors wants addresses at multiples of 16 bytes. A tensor of which every target has a variant
+for the remaining calls that moves single elements may begin at any of them: the variants with vectors then
+demand the alignment (`VariantRecord.align`), as a guard does, and dispatch falls through to that one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Images of a family of devices in a library: their bytes in a section, by symbols that its tables name."""
+"""Device images of a library: their bytes in a section of the file, each once, under symbols for its tables.
+
+The assembler reads the bytes from files (``.incbin``); no compiler sees them.
+"""
 
 from __future__ import annotations
 

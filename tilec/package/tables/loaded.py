@@ -1,5 +1,8 @@
-"""Code of a family whose images are loaded whole: their bytes in a section, and what the runtime loads them
-by, as C."""
+"""Tables for families whose drivers load an image as a whole, such as HIP and Metal.
+
+Of each variant the runtime gets a ``loaded_code``: its launches by symbol, and the image that has them, with
+a place for what the driver makes of both on each device (`runtime_c/src/devices/loaded.h`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Functions of the generated C that evaluate integer texts, each body once."""
+"""C functions that evaluate integer texts, such as the grid of a launch; equal lists of texts share one.
+
+    ("(M + 127) // 128", "1", "1")    ->    bool texts_0(params, dims, out) { out[0] = ...; }
+
+False is returned where a value leaves 64 bits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Where elements lie in memory, as far as it counts for vectors: modulo a power of two."""
+"""Places of elements modulo a power of two: whether a vector may start there, and if not, how far off it is.
+
+``A[row * n + i]`` with n a dim: vectors of 4 start at multiples where n is one; else `low_place` is
+``row * n & 3``, by which code cuts rows into vectors and single elements.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tensors of the workspace that launches in front make for those behind."""
+"""Workspace tensors between two launches of one call, whose rows are padded to whole cache lines.
+
+TMA wants rows at multiples of 16 bytes, and brings most where they are whole lines.
+"""
 
 from __future__ import annotations
 

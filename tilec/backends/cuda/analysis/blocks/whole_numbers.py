@@ -1,4 +1,7 @@
-"""Index arithmetic as that of whole numbers: without the casts that give it room."""
+"""Index expressions without the casts that give them room, so that equal numbers compare as equal.
+
+int64(first) + int64(k) * 8    and    int64(first + k * 8)    are both    first + k * 8
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Fragments that lie in registers as the sums of products do."""
+"""Fragments that lie in registers as a product's sums do, because loops compute one from the other.
+
+C += A B; for i, j: S[i, j] = exp(C[i, j])    ->    S is held as C is; T[j, i] = S[i, j] is held across
+"""
 
 from __future__ import annotations
 

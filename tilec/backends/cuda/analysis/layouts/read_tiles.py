@@ -1,4 +1,9 @@
-"""Fragments with what a loop reads, filled in front of it."""
+"""A read of a loop as a fragment of its own, which a loop in front fills.
+
+    for i, j: C[i, j] = C[i, j] * scale[i]    ->    for i: t[i] = scale[i]; for i, j: C[i, j] = C[i, j] * t[i]
+
+All its loads are then under way at once, and each element is loaded once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Statements over fragments that hold a matrix transposed."""
+"""Statements over matrices in registers, as those over the transposed ones: ``C.T = B.T @ A.T``.
+
+Products, reductions (along the other axis), fills and loops follow; a copy of which one side alone is turned
+becomes a loop. wgmma has 64 rows at least and 8 columns: few rows are many columns that way.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A loop that stores to a tensor as two: one that writes a shared tile, and one that brings it out."""
+"""A loop that stores to a tensor as two: one writes a shared tile, the other one brings it out by rows.
+
+Lanes that hold a product's sums have neighbours of two columns; from shared memory a warp stores whole lines.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Fragment elements that scalar statements read: every thread must know them."""
+"""Elements of fragments that scalar statements read: bounds of loops, conditions, indices.
+
+A fragment is spread over threads, and every thread runs a scalar statement: such an element has to be known
+to all, by a layout that copies it or through shared memory.
+"""
 
 from __future__ import annotations
 

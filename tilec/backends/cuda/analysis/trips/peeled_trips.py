@@ -1,4 +1,7 @@
-"""First trips that stand in front of their loops."""
+"""First trips that an author has put in front of a loop: the same statements at the loop's first number.
+
+load(0); C += A B; for k in 1..n: load(k); C += A B    ->    for k in 0..n: load(k); C += A B
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Consumer statements of attention as loops of threads, which hold what wgmma's accumulators say."""
+"""What consumers of attention compute, as loops of threads over fragments that wgmma's accumulators lay out.
+
+The common passes do it (`InferLayouts`), for one consumer warpgroup or several; what then would pass shared
+memory is Unfit, because rows have to stay in registers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Device code of masks of rows: what a thread adds to every column stands on the limit's side."""
+"""Device code of masks of rows: ``S[i, j] = S[i, j] if j < limit(i) else other``.
+
+Column j of a lane is a share of the lane, the same in all its registers, plus one of the register, which is
+known at compile time. The first is taken from the limit once a row; a register compares with a constant.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Device code of zeros in front of an operand's rows, where TMA has brought the end of other rows."""
+"""Zeros in front of an operand's rows, where TMA has brought the end of other rows.
+
+A box starts at a multiple of 16 bytes. An operand that begins in between is loaded from the multiple before;
+what stands there belongs to other rows and must not count, so that consumers write zeros over it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tensor maps of a product's operands, and operands that go without."""
+"""The tensor maps of a product's operands; an operand that no map can describe goes without."""
 
 from __future__ import annotations
 

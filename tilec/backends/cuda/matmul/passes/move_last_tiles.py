@@ -1,4 +1,8 @@
-"""Last tiles of products end where their tensors do."""
+"""Last tiles of products begin earlier, so that they end where their tensors do.
+
+Of 200 rows in tiles of 128 the second one begins at 72, not at 128: none of its rows is beyond the tensor,
+and both tiles store rows 72 to 127, bit by bit the same.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""The pipelined loop of a product becomes a ring of stages in shared memory."""
+"""The pipelined loop of a product becomes a ring of stages in shared memory.
+
+    for ko in pipelined(n, 4): load A, B; C += A B
+    ->    producer: for t: wait empty[t % 4]; load A, B    consumers: for t: wait full[t % 4]; C += A B
+
+The ring goes on from one tile of a block to the next, so that loads never stop.
+"""
 
 from __future__ import annotations
 

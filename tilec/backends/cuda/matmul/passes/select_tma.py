@@ -1,4 +1,10 @@
-"""Loads and stores of products become tensor copies."""
+"""Loads and stores of products become tensor copies: one instruction of one thread for a box of a tensor.
+
+    copy(A[by * 128:+128, ko * 64:+64], As)    ->    tma_load(map of A, (ko * 64, by * 128), As)
+
+Which tensor maps there are, where boxes reach beyond their tensors, and who of a cluster loads what is
+settled here; an operand that TMA cannot take keeps its copy, which threads of the producer carry out.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products become warpgroup products."""
+"""Products of consumers become warpgroup products: wgmma on tiles that the producer has brought."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What one of several warpgroups does of statements whose results they share by columns."""
+"""Statements of one of several warpgroups that share the columns of results.
+
+O += P V    of two groups, 256 columns    ->    O0 += P V[:, 0:128], O1 += P V[:, 128:256]
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The parts of a trip whose first products one of two warpgroups may take for both."""
+"""A trip in parts, of which one of two warpgroups may compute the first for both.
+
+In attention with wide heads, scores and weights are the same for both warpgroups, which share the columns of
+the result. They take trips in turns: one makes the weights of a trip, the other multiplies those before.
+"""
 
 from __future__ import annotations
 
