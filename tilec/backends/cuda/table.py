@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilec.backends.cuda.launch import CudaLaunch, TensorMapCode, WindowCode
 from tilec.dtypes import lookup
 from tilec.package.checks import check_count
@@ -57,35 +59,11 @@ def images_source(spec: PackageSpec) -> str:
 def cuda_source(spec: PackageSpec, kernel: KernelRecord, prefix: str, texts: TextFunctions) -> str:
     """The array ``<prefix>_cuda``, one cuda_code per CUDA variant, and what it points to; the public records
     of launches are ``<prefix>_launch_infos``."""
-    images = list(cuda_images(spec).codes)
     variants = [variant for variant in kernel.variants if is_cuda(variant)]
     launches = [launch for variant in variants for launch in _launches(variant)]
-    symbols = [launch.symbol for variant in variants for launch in variant.image.launches]
-    infos = _launch_places(kernel)
     maps = [_map_row(kernel, found) for launch in launches for found in launch.tensor_maps]
-    launch_rows, first_map = [], 0
-    for number, (symbol, launch, info) in enumerate(zip(symbols, launches, infos, strict=True)):
-        launch_rows.append(
-            record(
-                functions=f"{prefix}_cuda_functions[{number}]",
-                info=f"&{prefix}_launch_infos[{info}]",
-                blocks_per_sm=launch.blocks_per_sm,
-                programmatic=int(launch.programmatic),
-                cooperative=int(launch.cooperative),
-                maps=reference(f"{prefix}_cuda_maps", launch.tensor_maps, first_map),
-                map_sizes=texts.name(
-                    [text for found in launch.tensor_maps for text in _sizes(found)], size_values(kernel)
-                ),
-                loaded=texts.name([launch.loaded] if launch.loaded else [], size_values(kernel)),
-                symbol=c_string(symbol),
-            )
-        )
-        first_map += len(launch.tensor_maps)
-    code_rows, first = [], 0
-    for variant in variants:
-        image = f"&cuda_images[{images.index(variant.image.sha256)}]"
-        code_rows.append(record(launches=f"{prefix}_cuda_launches + {first}", image=image))
-        first += len(variant.image.launches)
+    launch_rows = _launch_rows(kernel, variants, prefix, texts)
+    code_rows = _code_rows(list(cuda_images(spec).codes), variants, prefix)
     return "".join(
         [
             f"static void* {prefix}_cuda_functions[{len(launches)}][MAX_CUDA_DEVICES];\n",
@@ -94,6 +72,44 @@ def cuda_source(spec: PackageSpec, kernel: KernelRecord, prefix: str, texts: Tex
             array("cuda_code", f"{prefix}_cuda", code_rows, const=False),
         ]
     )
+
+
+def _launch_rows(
+    kernel: KernelRecord, variants: Sequence[VariantRecord], prefix: str, texts: TextFunctions
+) -> list[str]:
+    """A cuda_launch for each launch of the variants, whose tensor maps lie one behind the other."""
+    symbols = [launch.symbol for variant in variants for launch in variant.image.launches]
+    launches = [launch for variant in variants for launch in _launches(variant)]
+    rows, first_map, sizes = [], 0, size_values(kernel)
+    for number, (symbol, launch, info) in enumerate(
+        zip(symbols, launches, _launch_places(kernel), strict=True)
+    ):
+        map_sizes = [text for found in launch.tensor_maps for text in _sizes(found)]
+        rows.append(
+            record(
+                functions=f"{prefix}_cuda_functions[{number}]",
+                info=f"&{prefix}_launch_infos[{info}]",
+                blocks_per_sm=launch.blocks_per_sm,
+                programmatic=int(launch.programmatic),
+                cooperative=int(launch.cooperative),
+                maps=reference(f"{prefix}_cuda_maps", launch.tensor_maps, first_map),
+                map_sizes=texts.name(map_sizes, sizes),
+                loaded=texts.name([launch.loaded] if launch.loaded else [], sizes),
+                symbol=c_string(symbol),
+            )
+        )
+        first_map += len(launch.tensor_maps)
+    return rows
+
+
+def _code_rows(digests: Sequence[str], variants: Sequence[VariantRecord], prefix: str) -> list[str]:
+    """A cuda_code for each variant: its first launch, and which image, by ``digests``, has them."""
+    rows, first = [], 0
+    for variant in variants:
+        image = f"&cuda_images[{digests.index(variant.image.sha256)}]"
+        rows.append(record(launches=f"{prefix}_cuda_launches + {first}", image=image))
+        first += len(variant.image.launches)
+    return rows
 
 
 def _launches(variant: VariantRecord) -> list[CudaLaunch]:

@@ -18,11 +18,26 @@ _WARPS, _COLUMNS = 4, 8
 def async_product(gemm: Gemm, warpgroups: int) -> AsyncProduct:
     """The product by wgmma; Unfit where there is none."""
     tile = warpgroup_tile(gemm, warpgroups, whole=False)
+    _check_sums(gemm, tile.rows)
+    _check_operands(gemm)
+    warps = WarpTile(
+        f"m{ROWS}n{tile.columns}k{STEP_BYTES // _bytes(gemm)}",
+        (_WARPS * warpgroups, 1),
+        (1, tile.columns // _COLUMNS),
+        tile.steps,
+    )
+    return AsyncProduct(
+        gemm.a, gemm.b, gemm.c, gemm.trans_a, gemm.trans_b, gemm.clear, warps, tile.types, loc=gemm.loc
+    )
+
+
+def _check_sums(gemm: Gemm, rows: int) -> None:
+    """Unfit where sums, of which a warpgroup has ``rows`` times 64 rows, are none of attention's."""
     if str(gemm.c.buffer.dtype) != "float32":
         raise Unfit(f"a product sums in {gemm.c.buffer.dtype}", remedy="accumulate in float32")
-    if tile.rows != 1:
+    if rows != 1:
         raise Unfit(
-            f"{tile.rows * ROWS} rows for each warpgroup: rows that stay in registers take {ROWS}",
+            f"{rows * ROWS} rows for each warpgroup: rows that stay in registers take {ROWS}",
             remedy=f"choose tiles of {ROWS} rows for each 128 threads",
         )
     if int_value(gemm.clear) is None:
@@ -30,6 +45,10 @@ def async_product(gemm: Gemm, warpgroups: int) -> AsyncProduct:
             "whether a product clears its accumulator is known at run time only",
             remedy="T.clear it, or give clear_accum a constant",
         )
+
+
+def _check_operands(gemm: Gemm) -> None:
+    """Unfit where operands lie elsewhere than wgmma takes them, or are parts of tiles."""
     for region in (gemm.a, gemm.b, gemm.c):
         columns = region is gemm.b and not gemm.trans_b and _has_all_rows(region)
         if len(region.buffer.shape) != 2 or not (columns or is_whole(region)):
@@ -46,15 +65,6 @@ def async_product(gemm: Gemm, warpgroups: int) -> AsyncProduct:
             f"{gemm.a.buffer.name} is no A operand in registers",
             remedy="give a fragment with its rows along M as A, or copy it to shared memory",
         )
-    warps = WarpTile(
-        f"m{ROWS}n{tile.columns}k{STEP_BYTES // _bytes(gemm)}",
-        (_WARPS * warpgroups, 1),
-        (1, tile.columns // _COLUMNS),
-        tile.steps,
-    )
-    return AsyncProduct(
-        gemm.a, gemm.b, gemm.c, gemm.trans_a, gemm.trans_b, gemm.clear, warps, tile.types, loc=gemm.loc
-    )
 
 
 def _has_all_rows(region: Region) -> bool:

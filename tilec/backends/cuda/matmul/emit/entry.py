@@ -255,13 +255,7 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
     def consume(self, thread: Var) -> None:
         """The ring is emptied, and its sums are stored, tile by tile."""
         ctx = self.ctx
-        if self._starts_alone:
-            ptx("bar.sync", u32(_OPEN), ctx.roles.threads)
-        take_registers(ctx.roles, consumes=True)
-        if ctx.order.split > 1:
-            ptx("barrier.cluster.wait")
-        if is_asked(self.launch) and loads_early(self.roles):
-            ptx(WAIT[1])
+        self._begin_consumers()
         position, lane = Position(ctx.ring.stages), Lane(ctx)
         exchange = Exchange() if ctx.order.split > 1 else None
         turns = Turns(self.launch, self.roles, ctx, position) if ctx.roles.pingpong else None
@@ -287,14 +281,30 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
             own(block) if turns is None else turns.take(lambda: own(block))
 
         def body() -> None:
-            axis = ctx.order.pair
-            if axis is not None:
-                other = 1 - axis if ctx.order.crosses else axis
-                ctx.present = ctx.env[self.launch.block_vars[other]] < self._extents[other]
+            self._find_present()
             _guarded(self.roles.consumer, ctx, rest)
 
         self._each_tile(body, None if turns is None else turns.every)
         finish_stores(ctx)
+
+    def _begin_consumers(self) -> None:
+        """Consumers wait until their barriers and the launch in front of them are ready, and take the
+        registers that the producer leaves."""
+        ctx = self.ctx
+        if self._starts_alone:
+            ptx("bar.sync", u32(_OPEN), ctx.roles.threads)
+        take_registers(ctx.roles, consumes=True)
+        if ctx.order.split > 1:
+            ptx("barrier.cluster.wait")
+        if is_asked(self.launch) and loads_early(self.roles):
+            ptx(WAIT[1])
+
+    def _find_present(self) -> None:
+        """Whether the tile at hand lies in the grid: of a pair of tiles the second one may not."""
+        ctx, axis = self.ctx, self.ctx.order.pair
+        if axis is not None:
+            other = 1 - axis if ctx.order.crosses else axis
+            ctx.present = ctx.env[self.launch.block_vars[other]] < self._extents[other]
 
     def _present(self) -> AbstractContextManager[None]:
         return nullcontext() if self.ctx.present is None else when(self.ctx.present)

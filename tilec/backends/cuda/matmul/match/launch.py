@@ -149,12 +149,36 @@ class Match:
 def match(launch: Launch) -> Match:
     """The parts of ``launch``; Unfit where it has others."""
     launch, guard = without_guard(launch)
+    groups, (before, whole, after) = _warpgroups(launch), _around_loop(launch)
+    loop, promotion = without_promotion(whole)
+    inner, copies, gemms = _loop_parts(loop)
+    for gemm in gemms:
+        _check_source(gemm.a, copies)
+        _check_source(gemm.b, copies)
+        _check_accumulator(gemm)
+    check_cleared(gemms, before)
+    _check_order(loop, gemms, copies)
+    fragments = _fragments((*before, *after), launch, promotion)
+    tail, firsts = _tail(after), {gemm.a.buffer for gemm in gemms}
+    copies = tuple(sorted(copies, key=lambda copy: copy.dst.buffer not in firsts))
+    found = Match(_head(before), loop, inner, copies, gemms, fragments, tail, groups, promotion, guard)
+    _check_tail(found, launch)
+    _check_sources(found, launch)
+    return found
+
+
+def _warpgroups(launch: Launch) -> int:
     threads = thread_count(launch)
     need(
         threads in (WARPGROUP, 2 * WARPGROUP),
         f"{threads} threads are not one or two warpgroups",
         remedy="give T.Kernel threads=128 or threads=256",
     )
+    return threads // WARPGROUP
+
+
+def _around_loop(launch: Launch) -> tuple[Block, Pipelined, Block]:
+    """The one pipelined loop of a launch, between what stands before and after it."""
     loops = [stmt for stmt in launch.body if isinstance(stmt, Pipelined)]
     need(
         len(loops) == 1,
@@ -163,31 +187,16 @@ def match(launch: Launch) -> Match:
         "write the loop along K as for ko in T.Pipelined(...), one in a launch",
     )
     at = launch.body.index(loops[0])
-    before, after = launch.body[:at], launch.body[at + 1 :]
-    loop, promotion = without_promotion(loops[0])
-    inner, copies, gemms = _loop_parts(loop)
-    for gemm in gemms:
-        _check_source(gemm.a, copies)
-        _check_source(gemm.b, copies)
-        _check_accumulator(gemm)
-    check_cleared(gemms, before)
-    _check_order(loop, gemms, copies)
+    return launch.body[:at], loops[0], launch.body[at + 1 :]
+
+
+def _fragments(block: Block, launch: Launch, promotion: Promotion | None) -> tuple[Alloc, ...]:
+    """The fragments of a launch that it uses; what a trip sums for a promotion has registers of its own."""
     used = {buffer for stmt in walk_statements(launch.body) for buffer in buffers(stmt)}
-    fragments = tuple(
-        stmt
-        for stmt in before + after
-        if isinstance(stmt, Alloc) and stmt.buffer.scope() not in ("shared.dyn", "local.var")
-        if stmt.buffer in used
-    )
-    if promotion is not None:  # what a trip sums has registers of its own
-        fragments = tuple(alloc for alloc in fragments if not alloc.buffer.same_as(promotion.part))
-    groups = threads // WARPGROUP
-    tail, firsts = _tail(after), {gemm.a.buffer for gemm in gemms}
-    copies = tuple(sorted(copies, key=lambda copy: copy.dst.buffer not in firsts))
-    found = Match(_head(before), loop, inner, copies, gemms, fragments, tail, groups, promotion, guard)
-    _check_tail(found, launch)
-    _check_sources(found, launch)
-    return found
+    if promotion is not None:
+        used.discard(promotion.part)
+    allocs = (stmt for stmt in block if isinstance(stmt, Alloc) and stmt.buffer in used)
+    return tuple(each for each in allocs if each.buffer.scope() not in ("shared.dyn", "local.var"))
 
 
 def all_expressions(stmt: Stmt) -> Iterator[Expr]:
