@@ -4,11 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
 
 from tilec.build.processes import pool
+from tilec.errors import CompileError
 
 SCRIPT = """
 import sys
@@ -129,6 +132,15 @@ def test_a_process_that_dies_is_told_with_what_it_did(tmp_path: Path, tasks: str
     assert "CompileError: a compile process died" in done.stderr
     (line,) = (line for line in done.stderr.splitlines() if "under way were: " in line)
     assert "task 1" in line
+
+
+def test_a_process_that_dies_while_others_are_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def submit(self: ProcessPoolExecutor, *_: object) -> Future[None]:
+        raise BrokenProcessPool("it died")
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", submit)
+    with pytest.raises(CompileError, match="a compile process died"):
+        pool.run_tasks(str, ["1", "2"], 2, lambda *_: None)
 
 
 def test_signals_wait_until_a_process_is_started() -> None:

@@ -61,8 +61,7 @@ def run_tasks(
     if not tasks:
         return
     with _folder() as folder, _executor(min(jobs, len(tasks)), folder) as executor:
-        with _main_module_hidden(), _interrupts_deferred():
-            positions = {executor.submit(_begun, work, task, at): at for at, task in enumerate(tasks)}
+        positions: dict[Future[Result], int] = {}
 
         def under_way() -> str:
             lost = {at for one, at in positions.items() if _is_lost(one)}
@@ -70,6 +69,9 @@ def run_tasks(
             return f"under way were: {'; '.join(titles) or 'none'}"
 
         try:
+            with _main_module_hidden(), _interrupts_deferred():
+                for at, task in enumerate(tasks):  # the first may have died before the last is there
+                    positions[executor.submit(_begun, work, task, at)] = at
             for future in as_completed(positions):
                 done(positions[future], future.result())
         except BrokenProcessPool as error:
