@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from tilec.build.elaborated.asked import remarks_on_roads
 from tilec.build.elaborated.frontend import elaborate_variant, naming
 from tilec.build.elaborated.idle_keys import idle_on_cpus
+from tilec.build.kept_remarks import places_of, read_remark, remark_fields
 from tilec.cache import Store
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
-from tilec.errors import Place, Remark
+from tilec.errors import Remark
 from tilec.ir.guards import Guard
 from tilec.ir.num_sms import takes_num_sms
 from tilec.ir.roads import decode as decode_roads
@@ -30,14 +30,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CompiledVariant:
-    """A variant with its kernel's signature. ``files`` are the Python files that it was made from; empty when
-    it came out of the cache. ``remarks`` are what its author is to be told. ``origin``: what its code was
-    compiled from; None where the code is from the cache. ``idle``: the schedule keys of its config that CPUs
-    do not obey. ``kinds``: those of its factory's parameters (`tilec.build.elaborated.value_kinds`)."""
+    """A variant with its kernel's signature. ``files`` are the Python files that it was made from, each with
+    the sha256 of its text (`loaded_files`); empty when it came out of the cache. ``remarks`` are what its
+    author is to be told. ``origin``: what its code was compiled from; None where the code is from the cache.
+    ``idle``: the schedule keys of its config that CPUs do not obey. ``kinds``: those of its factory's
+    parameters (`tilec.build.elaborated.value_kinds`)."""
 
     signature: Signature
     record: VariantRecord
-    files: tuple[Path, ...] = ()
+    files: Mapping[Path, str] = field(default_factory=dict)
     remarks: tuple[Remark, ...] = ()
     origin: Origin | None = None
     idle: tuple[str, ...] = ()
@@ -75,7 +76,7 @@ def compile_one(variant: Variant, made: Store | None = None, kept: Store | None 
 
 def as_listed(compiled: CompiledVariant, variant: Variant) -> CompiledVariant:
     """What was compiled of a variant with the same `spec_text`, with what is told of this one alone."""
-    return replace(compiled, files=(), record=replace(compiled.record, **_listing(variant)))
+    return replace(compiled, files={}, record=replace(compiled.record, **_listing(variant)))
 
 
 def _listing(variant: Variant) -> dict[str, Any]:
@@ -133,7 +134,7 @@ def encode(compiled: CompiledVariant, variant: Variant) -> bytes:
     )
     head: dict[str, Any] = {"signature": asdict(compiled.signature), "record": asdict(bare)}
     head["record"]["image"]["code"] = ""
-    head["remarks"] = [_remark_fields(remark, variant) for remark in compiled.remarks]
+    head["remarks"] = [remark_fields(remark, places_of(variant), variant.base) for remark in compiled.remarks]
     head["idle"] = compiled.idle
     head["kinds"] = compiled.kinds
     return json.dumps(head).encode() + b"\n" + compiled.record.image.code
@@ -152,35 +153,10 @@ def decode(data: bytes, variant: Variant) -> CompiledVariant:
             **_listing(variant),
         }
     )
-    remarks = tuple(_remark(one, variant) for one in fields["remarks"])
+    remarks = tuple(read_remark(one, places_of(variant), variant.base) for one in fields["remarks"])
     signature = _signature(fields["signature"])
     idle, kinds = tuple(fields["idle"]), fields["kinds"]
-    return CompiledVariant(signature, record, (), remarks, idle=idle, kinds=kinds)
-
-
-def relative(path: Path, base: Path) -> str:
-    """The name of a source beside the manifest's folder, so that a moved project keeps its entries."""
-    return Path(os.path.relpath(path, base)).as_posix()
-
-
-def _remark_fields(remark: Remark, variant: Variant) -> list[Any]:
-    """A place of the manifest by its key alone: lines of that may move while the variant stays as it is."""
-    place = remark.place
-    key = next((key for key, at in _manifest_places(variant).items() if at == place), None)
-    file = relative(Path(place.file), variant.base) if place.file and key is None else None
-    return [remark.what, file, place.line, remark.remedy, key]
-
-
-def _remark(fields: list[Any], variant: Variant) -> Remark:
-    what, file, line, remedy, key = fields
-    if key is not None:
-        return Remark(what, _manifest_places(variant).get(key, variant.place), remedy)
-    return Remark(what, Place(os.path.normpath(variant.base / file) if file else None, line), remedy)
-
-
-def _manifest_places(variant: Variant) -> dict[str, Place]:
-    """Where values of a variant stand, and under "" its kernel."""
-    return {**variant.value_places, "": variant.place}
+    return CompiledVariant(signature, record, {}, remarks, idle=idle, kinds=kinds)
 
 
 def read_image(fields: dict[str, Any], code: bytes) -> Image:

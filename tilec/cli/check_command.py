@@ -21,7 +21,7 @@ from tilec.spelling import counted
 
 if TYPE_CHECKING:
     from tilec.build.answers.dispatch import Server, Service
-    from tilec.build.elaborated.frontend import Checked
+    from tilec.build.checking import Checked
     from tilec.manifest import KernelPlan, Plan, Variant
     from tilec.manifest.shapes import Call
 
@@ -94,9 +94,10 @@ def command(
     Warnings name kernels that are hardly meant so: they read a tile before anything is written to it, write
     nothing, store all iterations of a loop to one element, or do not get the road that their config asks for.
     --strict makes them errors, as in `tilec build`. Of more than 200 different variants a sample is
-    elaborated, with every guard, value of "for" and config in it; --all takes each.
+    elaborated, with every guard, value of "for" and config in it; --all takes each. What was right and
+    has not changed since comes from the cache.
     """
-    from tilec.build.elaborated.frontend import check_sources
+    from tilec.build.checking import check_sources
     from tilec.build.elaborated.plans import load_plans
     from tilec.build.processes.pool import default_jobs
     from tilec.manifest import of_all_hosts

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +38,7 @@ def plan_of(*variants: Variant) -> KernelPlan:
     return KernelPlan("k", entry, {}, variants, Place("m.toml"))
 
 
-def compiled(one: Variant, files: tuple[Path, ...] = ()) -> CompiledVariant:
+def compiled(one: Variant, *files: Path) -> CompiledVariant:
     code = b"machine\ncode\0"
     launch = LaunchCode("k_0", ("(M + 31) // 32", "2"), (128, 1, 1), 64, ("a note",), products=("fmla",))
     image = Image(
@@ -53,7 +54,8 @@ def compiled(one: Variant, files: tuple[Path, ...] = ()) -> CompiledVariant:
     )
     remarks = (Remark("s is hardly meant", Place(str(one.base / "k.py"), 7), "mend it"),)
     signature = Signature(params, (DimRecord("M"), DimRecord("N", 64)), "Doc.")
-    return CompiledVariant(signature, record, files, remarks)
+    digests = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return CompiledVariant(signature, record, digests, remarks)
 
 
 def test_a_variant_of_another_place_is_listed_there(tmp_path: Path) -> None:
@@ -61,7 +63,7 @@ def test_a_variant_of_another_place_is_listed_there(tmp_path: Path) -> None:
     other = replace(
         one, cost="M * 2", config_source="another override", listed_under={}, tolerance={"rtol": 0.02}
     )
-    listed = as_listed(compiled(one, (tmp_path / "k.py",)), other)
+    listed = as_listed(replace(compiled(one), files={tmp_path / "k.py": "of its text"}), other)
     assert listed == replace(compiled(one), record=listed.record)
     assert (listed.record.cost, listed.record.config_source) == ("M * 2", "another override")
     assert listed.record.tolerance == decode(encode(listed, one), other).record.tolerance == {"rtol": 0.02}
@@ -108,7 +110,7 @@ def test_an_entry_is_found_until_a_source_changes(tmp_path: Path) -> None:
     source.write_text("x = 1\n")
     one = variant(tmp_path, M=1)
     assert find(store, one) is None
-    keep(store, one, compiled(one, (source,)))
+    keep(store, one, compiled(one, source))
     assert find(store, one) is not None
     assert find(store, replace(one, config={"bM": 3})) is None
     source.write_text("x = 22\n")
@@ -124,7 +126,7 @@ def test_a_moved_project_keeps_its_entries(tmp_path: Path) -> None:
     first.mkdir()
     (first / "k.py").write_text("x = 1\n")
     one = variant(first, M=1)
-    keep(store, one, compiled(one, (first / "k.py",)))
+    keep(store, one, compiled(one, first / "k.py"))
     second = first.rename(tmp_path / "second")
     assert find(store, replace(one, base=second)) is not None
 
@@ -137,11 +139,13 @@ def test_loaded_files_are_exact_and_modules_come_back(
     monkeypatch.syspath_prepend(str(tmp_path))
     import helper_of_k as before
 
+    began, no_text = time.time_ns(), hashlib.sha256(b"").hexdigest()
     with author_modules_afresh("k.py:k", tmp_path):
-        assert loaded_files("k.py:k", tmp_path) == (tmp_path / "k.py",)
+        assert loaded_files("k.py:k", tmp_path, began) == {tmp_path / "k.py": no_text}
         import helper_of_k as inside
 
-        assert loaded_files("k.py:k", tmp_path) == (tmp_path / "helper_of_k.py", tmp_path / "k.py")
+        found = loaded_files("k.py:k", tmp_path, began)
+        assert list(found) == [tmp_path / "helper_of_k.py", tmp_path / "k.py"]
         assert inside is not before
     assert sys.modules["helper_of_k"] is before
     del sys.modules["helper_of_k"]
@@ -176,6 +180,26 @@ def test_outputs_that_the_kernel_does_not_write_are_refused(tmp_path: Path, outp
     (tmp_path / "k.py").write_text(FILL)
     with pytest.raises(ManifestError, match=r"outputs lists .*, k writes B, C"):
         elaborate_variant(replace(variant(tmp_path, n="dynamic"), outputs=outputs))
+
+
+def test_what_is_written_while_a_kernel_is_made_keeps_no_older_code(tmp_path: Path) -> None:
+    store, source, one = Store(tmp_path / "cache"), tmp_path / "k.py", variant(tmp_path, n="dynamic")
+    source.write_text(FILL)
+    made = elaborate_variant(one)
+    source.write_text(FILL.replace("+=", "-="))
+    keep(store, one, replace(compiled(one), files=made.files))
+    assert find(store, one) is None
+    source.write_text(FILL)
+    assert find(store, one) is not None
+
+
+def test_a_file_that_is_written_while_it_is_loaded_is_not_known(tmp_path: Path) -> None:
+    store, source, one = Store(tmp_path / "cache"), tmp_path / "k.py", variant(tmp_path, n="dynamic")
+    source.write_text(f"{FILL}\nimport pathlib\npathlib.Path(__file__).write_text({FILL!r})\n")
+    made = elaborate_variant(one)
+    assert made.files == {source: ""}
+    keep(store, one, replace(compiled(one), files=made.files))
+    assert find(store, one) is None
 
 
 def test_outputs_are_checked_again_when_they_change(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tilec.errors import Remark
+from tilec.families import families
 from tilec.ir.schedule import KEYS, OF_CPUS
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
-    from tilec.manifest import Variant
+    from tilec.manifest import Plan, Variant
 
 #: What launches without a product are.
 _PLAIN = "threads"
@@ -23,6 +24,12 @@ def remarks_on_keys(kernel: Kernel, variant: Variant) -> Iterator[Remark]:
     for name in _asked(kernel, variant):
         if _PLAIN not in KEYS[name].families:
             yield _remark(name, variant, f"{variant.kernel}, which has no product")
+
+
+def has_cpus_alone(plan: Plan) -> bool:
+    """Whether a manifest with kernels of its own is for CPUs alone, whatever was chosen of its targets."""
+    others = (plan.manifest.targets.of(family.name) for family in families() if not family.on_host)
+    return plan.manifest.extends is None and not any(others)
 
 
 def idle_on_cpus(kernel: Kernel, variant: Variant) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -76,7 +76,7 @@ def _chosen(tasks: Sequence[_Task], jobs: int) -> list[list[Variant]]:
     found = {at: _recalled(store, task) for at, task in enumerate(tasks)}
     left = [at for at, text in found.items() if text is None]
 
-    def done(number: int, made: tuple[str, tuple[Path, ...]]) -> None:
+    def done(number: int, made: tuple[str, Mapping[Path, str]]) -> None:
         found[left[number]] = made[0]
         _remember(store, tasks[left[number]], *made)
 
@@ -84,8 +84,8 @@ def _chosen(tasks: Sequence[_Task], jobs: int) -> list[list[Variant]]:
     return [_variants(task.variant, found[at] or "[]") for at, task in enumerate(tasks)]
 
 
-def _choose(task: _Task) -> tuple[str, tuple[Path, ...]]:
-    """The schedules as JSON, and the files that they follow from; runs in a compile process."""
+def _choose(task: _Task) -> tuple[str, Mapping[Path, str]]:
+    """The schedules as JSON, and the files that they follow from, with digests; runs in a compile process."""
     from tilec.build.schedules.automatic import automatic
 
     files = elaborate_variant(task.variant).files
@@ -113,7 +113,7 @@ def _recalled(store: Store | None, task: _Task) -> str | None:
     return None if data is None else data.decode()
 
 
-def _remember(store: Store | None, task: _Task, text: str, files: tuple[Path, ...]) -> None:
+def _remember(store: Store | None, task: _Task, text: str, files: Mapping[Path, str]) -> None:
     """A cache that cannot be written costs time later."""
     try:
         if store is not None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from tilec.backends.base import backend_of
-from tilec.build.records import CompiledVariant, decode, encode, relative, spec_text
+from tilec.build.kept_remarks import relative
+from tilec.build.records import CompiledVariant, decode, encode, spec_text
 from tilec.cache import Store, digest, toolchain_digest
 from tilec.manifest import Variant
 
@@ -22,13 +23,13 @@ _SOURCES, _IMAGES = "sources", "image"
 
 def find(store: Store, variant: Variant) -> CompiledVariant | None:
     """The compiled variant, when nothing that it was made from has changed."""
-    data = find_entry(store, _IMAGES, variant)
+    data = find_entry(store, _IMAGES, variant, *_compiler(variant))
     return None if data is None else decode(data, variant)
 
 
 def keep(store: Store, variant: Variant, compiled: CompiledVariant) -> None:
     """Stores a compiled variant. Raises OSError when the cache cannot be written."""
-    keep_entry(store, _IMAGES, variant, compiled.files, encode(compiled, variant))
+    keep_entry(store, _IMAGES, variant, compiled.files, encode(compiled, variant), *_compiler(variant))
 
 
 def find_entry(store: Store, kind: str, variant: Variant, *more: str) -> bytes | None:
@@ -37,15 +38,16 @@ def find_entry(store: Store, kind: str, variant: Variant, *more: str) -> bytes |
     listed = store.get(_SOURCES, spec)
     if listed is None:
         return None
-    key = _entry_key(spec, variant.base, [variant.base / name for name in json.loads(listed)])
+    files = [variant.base / name for name in json.loads(listed)]
+    key = _entry_key(spec, variant.base, {path: _file_digest(str(path), *_stamp(path)) for path in files})
     return store.get(kind, key) if key else None
 
 
 def keep_entry(
-    store: Store, kind: str, variant: Variant, files: Sequence[Path], data: bytes, *more: str
+    store: Store, kind: str, variant: Variant, files: Mapping[Path, str], data: bytes, *more: str
 ) -> None:
-    """Stores what follows from a variant, ``files`` and ``more``. Raises OSError when the cache cannot be
-    written."""
+    """Stores what follows from a variant, ``files`` with digests of what was loaded of them, and ``more``;
+    nothing where one is not known. Raises OSError when the cache cannot be written."""
     spec = _spec_key(variant, more)
     key = _entry_key(spec, variant.base, files)
     if key is None:
@@ -56,19 +58,19 @@ def keep_entry(
 
 
 def _spec_key(variant: Variant, more: Sequence[str]) -> str:
-    stamp = backend_of(variant.target).compiler_stamp()
-    return digest(toolchain_digest(), spec_text(variant), *stamp, *more)
+    return digest(toolchain_digest(), spec_text(variant), *more)
 
 
-def _entry_key(spec: str, base: Path, files: Sequence[Path]) -> str | None:
-    """None when one of the files is gone."""
-    parts = [spec]
-    for path in files:
-        content = _file_digest(str(path), *_stamp(path))
-        if content is None:
-            return None
-        parts += [relative(path, base), content]
-    return digest(*parts)
+def _compiler(variant: Variant) -> list[str]:
+    """What settings say about the compiler of its code."""
+    return backend_of(variant.target).compiler_stamp()
+
+
+def _entry_key(spec: str, base: Path, files: Mapping[Path, str]) -> str | None:
+    """None when one of the files is gone, or its text is not known."""
+    if not all(files.values()):
+        return None
+    return digest(spec, *(part for path, text in files.items() for part in (relative(path, base), text)))
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -80,8 +82,8 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=1024)
-def _file_digest(path: str, _mtime: int, _size: int) -> str | None:
+def _file_digest(path: str, _mtime: int, _size: int) -> str:
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError:
-        return None
+        return ""

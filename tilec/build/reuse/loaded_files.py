@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,11 +36,21 @@ def author_modules_afresh(source: str, base: Path) -> Iterator[None]:
         sys.modules.update(before)
 
 
-def loaded_files(source: str, base: Path) -> tuple[Path, ...]:
-    """The kernel's source file and the author's files that are imported now, sorted."""
+def loaded_files(source: str, base: Path, since: int) -> dict[Path, str]:
+    """The kernel's source file and the author's files that are imported now, sorted, each with the sha256 of
+    its text; "" for one that was written after ``since`` (`time.time_ns`), when imports began: which text was
+    imported nobody knows."""
     found = set(_author_files(source_roots(source, base)).values())
     own = source_file(source, base)
-    return tuple(sorted({*found, *([own.resolve()] if own is not None else [])}))
+    return {path: _sha256(path, since) for path in sorted({*found, *([own.resolve()] if own else [])})}
+
+
+def _sha256(path: Path, since: int) -> str:
+    try:
+        text, written = path.read_bytes(), path.stat().st_mtime_ns
+    except OSError:
+        return ""
+    return "" if written > since else hashlib.sha256(text).hexdigest()
 
 
 def _author_files(roots: tuple[Path, ...]) -> dict[str, Path]:
