@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from tilec import families as _families
+from tilec import started as _started  # noqa: F401
 from tilec.packages import find_aliases, lend
 
 __version__ = "0.1.0"

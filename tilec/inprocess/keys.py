@@ -1,7 +1,8 @@
 """Keys of kernels in the cache, from what is there before anything is compiled: sources and arguments.
 
 A key says the same on every machine, so that a cache can be carried; it needs no TVM. What a kernel's
-function names (closures, globals, helpers, modules of the author) counts by its value or by its text."""
+function names (closures, globals, helpers, modules of the author) counts by its value or by its text. A file
+that was written while this process ran has no text that counts: what was loaded of it may be another one."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ import tilec
 from tilec.cache import digest
 from tilec.language.frontend.capture import Captured
 from tilec.language.values.value import Deferred
+from tilec.started import is_as_loaded
 
 #: Packages whose versions change no kernel.
 _BY_NAME = frozenset(("tilec", "torch", "numpy", "ml_dtypes", "jax", "tvm", "tvm_ffi", "triton", "pytest"))
@@ -141,10 +143,13 @@ class _Describer:
         if _is_installed(module) or module in self._seen:
             return f"module {module.__name__}"
         self._seen.add(module)
+        file = str(module.__file__)
         try:
-            text = Path(str(module.__file__)).read_bytes()
+            text = Path(file).read_bytes()
         except OSError:
             raise _Unkeyable from None
+        if not is_as_loaded(file):
+            raise _Unkeyable
         return digest(module.__name__, text, *map(self._module, _named_modules(module)))
 
 
@@ -183,7 +188,7 @@ def _globals(code: CodeType) -> set[str]:
 
 def _text(code: CodeType) -> str:
     lines = linecache.getlines(code.co_filename)
-    if not lines:
+    if not lines or not is_as_loaded(code.co_filename):
         raise _Unkeyable
     return "".join(lines)
 

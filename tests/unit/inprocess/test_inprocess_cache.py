@@ -212,6 +212,23 @@ def test_values_without_a_text_have_no_key() -> None:
     assert kernel_key(function, {"n": object()}, {}) is None
 
 
+@pytest.mark.parametrize("file", ["keyed.py", "helpers.py", "deeper.py"])
+def test_files_that_are_written_while_the_process_runs_give_no_key(tmp_path: Path, file: str) -> None:
+    """Their text is not what has been loaded of them."""
+    script = f"""
+import pathlib
+import keyed
+from tilec.inprocess.keys import kernel_key
+print(kernel_key(keyed.kernel.captured, {{"n": 8}}, {{}}) is None)
+path = pathlib.Path({str(tmp_path / file)!r})
+path.write_text(path.read_text() + "CHANGED = 1\\n")
+print(kernel_key(keyed.kernel.captured, {{"n": 8}}, {{}}) is None)
+"""
+    _keys(tmp_path)
+    done = run(script, tmp_path, PYTHONDONTWRITEBYTECODE="1")
+    assert done.stdout.split() == ["False", "True"], done.stderr
+
+
 def test_damage_is_a_miss() -> None:
     kernel = kernels.axpy.compile(31)
     path = kernel.lib_path
