@@ -54,6 +54,33 @@ def test_what_compiles_is_there_before_processes_are_forked() -> None:
     assert (done.stdout, done.returncode) == ("\n", 0), done.stderr
 
 
+MODELS = """
+import sys
+import tilec.build.processes.preload
+from hazards import KERNELS
+from tilec.backends.base import backend_of
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
+from tilec.build.reuse.images import image_of
+from tilec.ir.text.parser import parse_kernel
+from tilec.targets import parse_target
+kernel = parse_kernel(KERNELS["division"])
+image_of(kernel, parse_target("x86-64-v3"), None)
+target = parse_target("sm_90a")
+backend_of(target).device_functions(to_tir(lower(kernel, target), target), target, "x")
+print("tvm.relax" in sys.modules)
+import tvm
+from tvm import s_tir
+print(tvm.topi.add.__name__, s_tir.transform.LowerOpaqueBlock.__name__, hasattr(tvm, "nothing"))
+"""
+
+
+def test_models_of_tvm_are_loaded_when_a_kernel_asks() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", MODELS], env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "add", "LowerOpaqueBlock", "False"], done.stderr
+
+
 IN_PROCESSES = """
 import os
 from tilec.build.processes.pool import run_tasks

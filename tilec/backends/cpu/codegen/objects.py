@@ -192,10 +192,11 @@ def _passes() -> list[Any]:
     """bfloat16 arithmetic becomes float32 before vectorising, its storage becomes uint16 after; float16
     arithmetic is float32 inside LLVM where the target has no float16 unit. LowerTVMBuiltin stays out: it
     rejects large stack buffers and nothing here needs it."""
-    from tvm import s_tir, tirx
+    from tvm import tirx
 
     from tilec.backends.cpu.codegen.keep_steps import keep_steps
     from tilec.backends.cpu.codegen.round_alike import round_alike
+    from tilec.codegen.registered import schedule_pass
     from tilec.lowering.emission.keep_numbers import (
         hide_numbers,
         hide_whole_parts,
@@ -204,7 +205,7 @@ def _passes() -> list[Any]:
     )
 
     return [
-        s_tir.transform.LowerOpaqueBlock(),
+        schedule_pass("LowerOpaqueBlock"),
         hide_whole_parts(),
         tirx.transform.FlattenBuffer(),
         show_numbers(),
@@ -225,10 +226,12 @@ def _passes() -> list[Any]:
 
 def _readable_passes() -> list[Any]:
     """Those that C needs: values keep their names, functions and floor divisions stay what they are."""
-    from tvm import s_tir, tirx
+    from tvm import tirx
+
+    from tilec.codegen.registered import schedule_pass
 
     return [
-        s_tir.transform.LowerOpaqueBlock(),
+        schedule_pass("LowerOpaqueBlock"),
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.VectorizeLoop(True),

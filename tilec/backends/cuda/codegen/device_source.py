@@ -132,17 +132,18 @@ def _kernel(launch: LoweredCudaLaunch, symbol: str, native: Any) -> Any:
 def _passes(names: Any) -> list[Any]:
     """``names`` and all others. No simplifier after the lowering's own: it copies every bound value to its
     uses, and with it reads of special registers and of memory."""
-    from tvm import s_tir, tirx
+    from tvm import tirx
 
     from tilec.backends.cuda.codegen.name_values import name_values
     from tilec.backends.cuda.codegen.round_up import round_up
+    from tilec.codegen.registered import schedule_pass
 
     return [
         round_up(),
         name_values(),
         names,
         tirx.transform.LowerTIRx(),
-        s_tir.transform.UnifyThreadBinding(),
+        schedule_pass("UnifyThreadBinding"),
         tirx.transform.LowerTIRxOpaque(),
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
