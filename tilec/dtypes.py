@@ -177,8 +177,9 @@ def lookup(name: str) -> DType:
     row = find(name)
     if row is not None:
         return row
-    near = nearest(name, (*DTYPES, *ALIASES))
-    hint = f"; did you mean {near!r}?" if near else ""
+    longer = [repr(each) for each in DTYPES if each.startswith(f"{name}_")]
+    near = " or ".join(longer) or repr(nearest(name, (*DTYPES, *ALIASES)) or "")
+    hint = f"; did you mean {near}?" if near != "''" else ""
     raise ValueError(f"unknown dtype {name!r}{hint}")
 
 

@@ -215,12 +215,14 @@ class Target:
         return feature in self.features
 
 
-def parse_target(text: str, *, place: Place | None = None) -> Target:
-    """The target that ``text`` names; InputError with the nearest valid name otherwise."""
+def parse_target(text: str, *, place: Place | None = None, wanted: str = "") -> Target:
+    """The target that ``text`` names; InputError with the nearest valid name otherwise, of the family
+    ``wanted`` where one is."""
     name, *features = text.strip().split("+")
     family = next((each for each in families() if name in each.names()), None)
     if family is None:
-        every = tuple(known for each in families() for known in each.names())
+        asked = [each for each in families() if wanted in ("", each.name)]
+        every = tuple(known for each in asked for known in each.names())
         raise _unknown("target", name, _of_kind(name, every) or every, place)
     return family.parse(name, features, place)
 

@@ -84,6 +84,8 @@ def test_dtypes_come_from_python_numpy_and_torch_types():
 def test_unknown_and_unstored_dtypes_say_so():
     with pytest.raises(SourceValueError, match="did you mean 'float16'"):
         T.dtype("floot16")
+    with pytest.raises(SourceValueError, match="did you mean 'float8_e4m3fn' or 'float8_e5m2'"):
+        T.dtype("float8")
     with pytest.raises(SourceValueError, match="unknown dtype 'complex64'"):
         T.dtype("complex64")
     with pytest.raises(TypeError, match="is no dtype"):

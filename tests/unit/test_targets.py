@@ -193,3 +193,9 @@ def test_other_hosts_lack_something(monkeypatch: pytest.MonkeyPatch, system: str
         targets.native_host()
     assert caught.value.exit_code == 3
     assert "64-bit Linux with glibc, on x86-64 and aarch64" in caught.value.why
+
+
+def test_an_unknown_name_is_told_with_those_of_the_family_that_was_asked_for() -> None:
+    with pytest.raises(InputError) as caught:
+        parse_target("avx512", wanted="cpu")
+    assert caught.value.remedy == f"known here: {', '.join(targets.CPU_LEVELS)}"

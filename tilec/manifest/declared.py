@@ -88,7 +88,7 @@ def _in_manifest(error: InputError, place: Place) -> ManifestError:
 
 def _parse_target(name: str, family: Family, hosts: Sequence[Host], place: Place) -> Target:
     try:
-        target = parse_target(name, place=place)
+        target = parse_target(name, place=place, wanted=family.name)
     except InputError as error:
         raise _in_manifest(error, place) from error
     if target.family != family.name:

@@ -17,6 +17,10 @@ from tilec.ir.guards import Guard, largest_dim
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _BOUND = re.compile(r"(>=|<=|%)\s*(\d+)")
 _LARGEST = largest_dim(64)
+#: What else is written for any value, for a range, and for a bound that is not one of the values.
+_ANY = ("*", "?", "_", "-1", "any", "all", "none", "auto", "dyn", "dynamic", "symbolic", "var")
+_OTHER_RANGE = re.compile(r"\[?(\d+)\s*(?:-|:|to|\.{3}|\.\.=|,)\s*(\d+)\]?")
+_STRICT = re.compile(r"([<>])\s*(\d+)")
 _GRAMMAR = (
     'write an integer, "dynamic", "1..64", ">=128", "<=64", "%16", or a conjunction such as "%16,>=128"'
 )
@@ -44,7 +48,7 @@ def parse_guard(value: object) -> Guard:
 
 def _pinned(value: int) -> Guard:
     if value < 1:
-        raise ValueError(f"{value} can never hold: a dimension is 1 or more")
+        raise ValueError(f'{value} can never hold: a dimension is 1 or more, and "dynamic" is any')
     guard = Guard(eq=value)
     _check_numbers(guard, str(value))
     return guard
@@ -63,13 +67,26 @@ def _parse_part(part: str, whole: str) -> Guard:
         return Guard(min=int(span.group(1)), max=int(span.group(2)))
     bound = _BOUND.fullmatch(part)
     if not bound:
-        raise ValueError(f'"{whole}" is no guard: {_GRAMMAR}')
+        raise ValueError(f'"{whole}" is no guard: {_meant(whole)}{_GRAMMAR}')
     sign, number = bound.group(1), int(bound.group(2))
     if sign == "%":
         if number == 0:
             raise ValueError(f'"{whole}" divides by zero')
         return Guard(div=number)
     return Guard(min=number) if sign == ">=" else Guard(max=number)
+
+
+def _meant(text: str) -> str:
+    """The guard that somebody probably meant, as a question; nothing where there is none."""
+    span, strict = _OTHER_RANGE.fullmatch(text), _STRICT.fullmatch(text)
+    if text.lower() in _ANY:
+        return 'did you mean "dynamic"? '
+    if span:
+        return f'did you mean "{span[1]}..{span[2]}", both of them included? '
+    if strict:
+        number = int(strict[2])
+        return f'did you mean "{f">={number + 1}" if strict[1] == ">" else f"<={number - 1}"}"? '
+    return ""
 
 
 def _meet(a: Guard, b: Guard) -> Guard:

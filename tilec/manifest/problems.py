@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from tilec.errors import ManifestError
 from tilec.manifest.document import Document, KeyPath, format_path
-from tilec.manifest.model import Manifest
+from tilec.manifest.model import Kernel, Manifest
 from tilec.spelling import alike, nearest
 
 _TYPES = {
@@ -129,8 +129,11 @@ def _describe(document: Document, one: ErrorDetails) -> ManifestError:
     name = str(path[-1]) if path else ""
     kind = one["type"]
     if kind == "extra_forbidden":
-        known = _fields(model_at(path[:-1]) or Manifest)
-        return ManifestError(f'unknown key "{name}"', place=place, remedy=suggestion(name, known))
+        model = model_at(path[:-1]) or Manifest
+        known = _fields(model)
+        lost = model is Kernel and nearest(name, known) is None
+        why = "parameters of the kernel stand in dims, args or config" if lost else ""
+        return ManifestError(f'unknown key "{name}"', place=place, why=why, remedy=suggestion(name, known))
     if kind == "missing":
         purpose = _fields_text(path).removesuffix(".")
         return ManifestError(

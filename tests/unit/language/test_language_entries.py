@@ -255,7 +255,13 @@ def test_a_scalar_that_dims_lists_is_a_dimension():
     ("entry", "dims", "args", "config", "match"),
     [
         (build_factory, {}, {}, {}, "needs parameter N"),
-        (build_factory, {"n": 4}, {}, {}, "(?s)needs parameter N.*dims gives n, which it does not have"),
+        (
+            build_factory,
+            {"n": 4},
+            {},
+            {},
+            "(?s)needs parameter N.*dims gives n, which it does not have.*write N for n",
+        ),
         (build_factory, {"N": 4}, {"blok": 3}, {}, "has no parameter blok"),
         (build_factory, {"N": 4}, {}, {"blocks": 3}, "has no parameter blocks"),
         (build_factory, {"N": 4}, {"blk": 3}, {"blk": 4}, "blk of kernel k is given twice"),
@@ -420,6 +426,15 @@ def test_errors_in_a_kernel_body_point_at_the_line(tmp_path):
 def test_a_factory_must_return_a_prim_func(tmp_path):
     error = raised(tmp_path, GOOD.replace("return main", "return 3"), dims={"N": 4})
     assert "returned int, not a prim_func" in error.what
+    error = raised(
+        tmp_path, GOOD.replace("    @T.prim_func\n", "").replace("@tilec.jit\n", ""), dims={"N": 4}
+    )
+    assert error.remedy == "put @T.prim_func in front of def main"
+
+
+def test_names_of_a_launch_want_brackets(tmp_path):
+    error = raised(tmp_path, GOOD.replace("as bx:", "as bx, by:"), dims={"N": 4})
+    assert (error.args, error.remedy) == (("name 'by' is not defined",), "write as (bx, by)")
 
 
 @pytest.mark.parametrize(

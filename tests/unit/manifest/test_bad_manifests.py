@@ -105,6 +105,14 @@ CASES = [
         KERNEL + "dim = {}", 4, "kernel[0].dim", 'unknown key "dim"', 'did you mean "dims"?', id="unknown-key"
     ),
     pytest.param(
+        KERNEL + 'N = "dynamic"',
+        4,
+        "kernel[0].N",
+        "stand in dims, args or config",
+        "known here: name",
+        id="a-dimension-beside-dims",
+    ),
+    pytest.param(
         KERNEL + "dims = { M = 4.5 }",
         4,
         "kernel[0].dims.M",

@@ -48,6 +48,25 @@ def test_what_is_no_guard(text: object) -> None:
         parse_guard(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("*", "dynamic"),
+        ("Dynamic", "dynamic"),
+        ("1-64", "1..64"),
+        ("1:64", "1..64"),
+        ("1...64", "1..64"),
+        ("[1, 64]", "1..64"),
+        (">64", ">=65"),
+        ("< 64", "<=63"),
+    ],
+)
+def test_what_was_meant_is_asked(text: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=f'did you mean "{meant}"'):
+        parse_guard(text)
+    assert parse_guard(meant)
+
+
 @pytest.mark.parametrize("text", ["64..1", "%16,<=15", 0, -4, "0", "%64,1..63"])
 def test_what_can_never_hold(text: object) -> None:
     with pytest.raises(ValueError, match="can never hold"):

@@ -33,6 +33,8 @@ _OPERANDS = re.compile(r"\b(?:Value|Element|Buffer|Slice)\b|^only integers, slic
 _INDEXED = re.compile(r"^'(?:Value|BlockIndex|Word)' object is not subscriptable")
 #: How Python speaks of a call with other arguments than a function has.
 _ARGUMENTS = re.compile(r"^(\w+)(?:\.__init__)?\(\) (?:got|missing|takes) (?:.*keyword argument '(\w+)')?")
+#: The names of a launch without brackets around them.
+_LAUNCH_NAMES = re.compile(r"^\d+ \| with .+\bas (\w+(?:\s*,\s*\w+)+)\s*:")
 _OF_EXPRESSIONS = (
     "Python, NumPy and torch compute while the kernel is built, when expressions have no value yet",
     "use what T has for it (T.sqrt, T.max), and pass a table that expressions index as a tensor",
@@ -79,7 +81,16 @@ def _reason(error: BaseException, place: Place | None) -> tuple[str, str]:
         return _OF_EXPRESSIONS
     if isinstance(error, RecursionError):
         return _OF_RECURSION
-    return _of_arguments(error, place) or _OF_CODE
+    return _of_arguments(error, place) or _of_launch_names(error, place) or _OF_CODE
+
+
+def _of_launch_names(error: BaseException, place: Place | None) -> tuple[str, str] | None:
+    """That of the second name of a launch, which Python looks up where no brackets are around the names."""
+    text = (place.excerpt() if place is not None else []) or [""]
+    found = _LAUNCH_NAMES.match(text[0]) if isinstance(error, NameError) else None
+    if found is None or error.name not in re.split(r"\s*,\s*", found[1]):  # type: ignore[attr-defined]
+        return None
+    return "behind a comma Python expects another thing to enter, not a name for it", f"write as ({found[1]})"
 
 
 def _of_arguments(error: BaseException, place: Place | None) -> tuple[str, str] | None:

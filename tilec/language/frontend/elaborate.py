@@ -227,7 +227,9 @@ def _trace(
         raise SourceError(
             f"{function.__name__} returned {type(made).__name__}, not a prim_func",
             place=_place(entry),
-            remedy="return the inner @T.prim_func",
+            remedy=f"put @T.prim_func in front of def {made.__name__}"
+            if inspect.isfunction(made)
+            else "return the inner @T.prim_func",
         )
     if out_idx is None and isinstance(entry, JitFunction):
         out_idx = entry.out_idx
@@ -285,7 +287,8 @@ def _given(
             f"kernel {name} needs parameter {missing[0]}",
             place=_place(entry),
             why="it has no default" + (f", and dims gives {near}, which it does not have" if near else ""),
-            remedy=f"give {missing[0]} in dims, args or config",
+            remedy=(f"write {missing[0]} for {near}, or " if near else "")
+            + f"give {missing[0]} in dims, args or config",
         )
     return {**_defaults(entry, described), **values}
 
