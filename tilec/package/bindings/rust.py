@@ -41,6 +41,10 @@ def crate_files(spec: PackageSpec, build_id: str, places: Sequence[Place]) -> di
     named = [(functions_by_kernel[kernel.name], kernel) for kernel in spec.kernels]
     kernels = "".join(_wrapper(spec, kernel, name) for name, kernel in named)
     views = "".join(_view_function(spec, kernel, name, index) for index, (name, kernel) in enumerate(named))
+    selects, explains = (
+        "".join(_question(template, kernel, name, index) for index, (name, kernel) in enumerate(named))
+        for template in ("rust_select_kernel.rs", "rust_explain_kernel.rs")
+    )
     functions = "".join(_declarations(spec, kernel) for kernel in spec.kernels)
     description = toml_string(f"tile kernels built by tilec, version {spec.version}")
     texts = {
@@ -51,7 +55,13 @@ def crate_files(spec: PackageSpec, build_id: str, places: Sequence[Place]) -> di
         "src/exec.rs": render("rust_exec.rs", **values),
         "src/ffi.rs": render("rust_ffi.rs", statuses=_statuses(), functions=functions, **values),
         "src/lib.rs": render(
-            "rust_lib.rs", version=rust_doc(spec.version), kernels=kernels, views=views, **values
+            "rust_lib.rs",
+            version=rust_doc(spec.version),
+            kernels=kernels,
+            views=views,
+            selects=selects,
+            explains=explains,
+            **values,
         ),
         "src/sizes.rs": render("rust_sizes.rs"),
         "src/view.rs": render("rust_view.rs", **values),
@@ -199,6 +209,20 @@ def _view_function(spec: PackageSpec, kernel: KernelRecord, function: str, index
         symbol=doors.symbol(spec.name, kernel.name),
         workspace_parameters=_list("device: &Device", *(f"{size}: i64" for size in sizes)),
         workspace_arguments=_list("how", *sizes, "bytes"),
+    )
+
+
+def _question(template: str, kernel: KernelRecord, function: str, index: int) -> str:
+    """A function about one kernel, the library's ``index``-th, for dims on a device."""
+    names = _names(kernel)
+    sizes = [names[dim.name] for dim in kernel.dims]
+    return render(
+        template,
+        kernel=kernel.name,
+        function=function,
+        parameters=_list("device: &Device", *(f"{size}: i64" for size in sizes)),
+        index=index,
+        sizes=_list(*sizes),
     )
 
 
