@@ -176,6 +176,15 @@ def test_inspect_shows_the_library(tilec: Callable, library: Path) -> None:
     assert set(data["tools"]) == {"tilec", "tvm", "zig"}
 
 
+@pytest.mark.parametrize("more", [[], ["--kernel", "saxpy*"], ["--shape", "n=64"]])
+def test_inspect_reads_no_manifest(library: Path, more: list[str]) -> None:
+    script = "import sys; from tilec.cli.main import run; run(sys.argv[1:]); print(sorted(sys.modules))"
+    command = [sys.executable, "-c", script, "inspect", str(library), *more]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "saxpy" in done.stdout
+    assert not {"tvm", "numpy", "pydantic"} & set(re.findall(r"'(\w+)'", done.stdout))
+
+
 def test_inspect_says_of_each_variant_what_the_library_says(tilec: Callable, library: Path) -> None:
     kernel = loader.load(library).saxpy
     for n in (0, 1, 64, 65, 4096, 4097):

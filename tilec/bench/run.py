@@ -18,9 +18,9 @@ from tilec.bench.peers import NoPeer, import_torch, peer_call
 from tilec.bench.shapes import typical_shapes
 from tilec.errors import InputError, Place
 from tilec.families import device_named
-from tilec.manifest.patterns import kernels_meant
 from tilec.package.library.inspect import find_library, no_such_dims
 from tilec.portable.timing import Sampler, Timing, measure
+from tilec.spelling import kernels_meant
 from tilec.trials.facts import KernelFacts, VariantFacts
 from tilec.trials.library import load_library, read_facts, require_device
 from tilec.trials.oracle import Author, Oracle, authors

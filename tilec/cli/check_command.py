@@ -145,7 +145,7 @@ def _check_usage(
 ) -> None:
     """Options that need, or exclude, others."""
     from tilec.dtypes import DTYPES
-    from tilec.manifest.problems import suggestion
+    from tilec.spelling import suggestion
 
     if shapes is not None and model is not None:
         raise click.UsageError("--shapes and --model each say which calls to check; give one of them")

@@ -85,7 +85,7 @@ def command(
 
 
 def _matching(info: LibraryInfo, pattern: str) -> list[dict[str, Any]]:
-    from tilec.manifest.patterns import kernels_meant
+    from tilec.spelling import kernels_meant
 
     every = info.metadata["kernels"]
     meant = kernels_meant([pattern], (kernel["name"] for kernel in every), info.path)

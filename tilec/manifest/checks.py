@@ -11,9 +11,9 @@ from tilec.manifest.document import Document
 from tilec.manifest.guards import first_uncovered
 from tilec.manifest.model import Kernel, searches
 from tilec.manifest.overrides import Rule
-from tilec.manifest.problems import suggestion
 from tilec.manifest.variants import KernelPlan
 from tilec.reserved import LONGEST_DIM, is_identifier, shown
+from tilec.spelling import suggestion
 from tilec.targets import Target
 
 #: Symbols that every library has beside those of its kernels.

@@ -11,7 +11,7 @@ from tilec.errors import InputError, ManifestError, Place
 from tilec.families import Family, families, family_of
 from tilec.manifest.document import Document
 from tilec.manifest.model import Manifest
-from tilec.manifest.problems import suggestion
+from tilec.spelling import suggestion
 from tilec.systems import LINUX, SYSTEMS
 from tilec.targets import ARCHS, Host, Target, native_host, parse_host, parse_target
 

@@ -34,16 +34,13 @@ from tilec.manifest.document import Document, read_manifest
 from tilec.manifest.guard_choices import guard_choices
 from tilec.manifest.model import Kernel, Manifest, Override, given_tolerance, given_values, searches
 from tilec.manifest.names import backward_of, check_backward, kernel_name, merge_args
-from tilec.manifest.overrides import (
-    Rule,
-    known_as,
-)
-from tilec.manifest.patterns import kernels_meant
-from tilec.manifest.problems import manifest_error, suggestion
+from tilec.manifest.overrides import Rule, known_as
+from tilec.manifest.problems import manifest_error
 from tilec.manifest.schedules import ScheduleFiles, check_schedules
 from tilec.manifest.sources import check_source_file, check_source_name
 from tilec.manifest.tuned import TunedConfigs, read_tuned, tuned_path
 from tilec.manifest.variants import KernelPlan, Plan
+from tilec.spelling import kernels_meant, suggestion
 from tilec.targets import Host, Target
 
 #: The targets that each override of a kernel names; None for all.

@@ -14,7 +14,7 @@ from tilec.manifest.document import Document
 from tilec.manifest.guards import implies
 from tilec.manifest.model import Kernel, LeftOut
 from tilec.manifest.overrides import means
-from tilec.manifest.problems import suggestion
+from tilec.spelling import suggestion
 from tilec.targets import Target
 
 #: A guard for each dim.

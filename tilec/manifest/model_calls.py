@@ -14,8 +14,8 @@ from tilec.manifest.families import KINDS
 from tilec.manifest.layers import parts
 from tilec.manifest.model import ModelLayers
 from tilec.manifest.model_config import ModelConfig
-from tilec.manifest.problems import suggestion
 from tilec.manifest.variants import KernelPlan, Plan
+from tilec.spelling import suggestion
 
 _LARGEST = 2**31 - 1
 #: A kernel, a table of it, and the layers that one call computes.

@@ -11,7 +11,7 @@ from tilec.errors import InputError, Place
 from tilec.manifest.families import ACTIVATIONS, KINDS
 from tilec.manifest.json_file import read_json
 from tilec.manifest.layers import Sizes
-from tilec.manifest.problems import suggestion
+from tilec.spelling import suggestion
 
 _REQUIRED = (
     "hidden_size",

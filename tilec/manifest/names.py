@@ -9,9 +9,9 @@ from typing import Any
 from tilec.errors import ManifestError, Place
 from tilec.manifest.document import Document
 from tilec.manifest.model import Backward, Kernel, given_values, searches
-from tilec.manifest.problems import suggestion
 from tilec.manifest.variants import KernelPlan
 from tilec.reserved import LONGEST_KERNEL, is_c_identifier, shown
+from tilec.spelling import suggestion
 
 
 def backward_of(document: Document, entry: Kernel, at: int, values: Mapping[str, Any]) -> Backward | None:

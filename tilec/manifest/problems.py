@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from tilec.errors import ManifestError
 from tilec.manifest.document import Document, KeyPath, format_path
 from tilec.manifest.model import Kernel, Manifest
-from tilec.spelling import alike, nearest
+from tilec.spelling import nearest, suggestion
 
 _TYPES = {
     "string_type": "a string",
@@ -25,20 +25,6 @@ _TYPES = {
     "model_type": "a table",
     "tuple_type": "a list",
 }
-
-
-#: More names than these are told by those that are most alike, so many of them.
-_ALL, _ALIKE = 40, 12
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """A remedy: the nearest of the known names, and all of them, or of many those that are most like it."""
-    names = list(known)
-    near = nearest(name, names)
-    hint = f'did you mean "{near}"? ' if near else ""
-    told = names if len(names) <= _ALL else alike(name, names, _ALIKE)
-    others = f" and {len(names) - len(told)} others" if len(told) < len(names) else ""
-    return f"{hint}known here: {', '.join(told) or 'nothing'}{others}"
 
 
 def manifest_error(document: Document, error: ValidationError) -> ManifestError:

@@ -13,8 +13,8 @@ from tilec.errors import ManifestError, Place
 from tilec.ir.guards import Guard
 from tilec.manifest.document import Document, format_path, read_document
 from tilec.manifest.model import Override, Schedule
-from tilec.manifest.problems import suggestion
 from tilec.sizes import SizeError
+from tilec.spelling import suggestion
 
 _TABLES: TypeAdapter[tuple[Schedule, ...]] = TypeAdapter(tuple[Schedule, ...])
 

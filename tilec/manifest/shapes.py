@@ -16,8 +16,8 @@ from pydantic_core import ErrorDetails
 from tilec.errors import InputError, Place
 from tilec.manifest.document import format_path
 from tilec.manifest.json_file import read_json
-from tilec.manifest.problems import suggestion
 from tilec.manifest.variants import Plan
+from tilec.spelling import suggestion
 
 
 class Call(BaseModel):

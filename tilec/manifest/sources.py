@@ -11,7 +11,7 @@ from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
 
 from tilec.errors import ManifestError, Place
-from tilec.manifest.problems import suggestion
+from tilec.spelling import suggestion
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 

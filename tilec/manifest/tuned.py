@@ -38,10 +38,10 @@ from tilec.ir.guards import Guard
 from tilec.manifest.document import Document, format_path, read_document
 from tilec.manifest.fields import OneGuard
 from tilec.manifest.model import Table
-from tilec.manifest.problems import suggestion
 from tilec.manifest.sources import source_sha256
 from tilec.manifest.variants import Variant
 from tilec.portable.dims import dims_text
+from tilec.spelling import suggestion
 
 
 class TunedEntry(Table):

@@ -18,8 +18,8 @@ from tilec.errors import InputError, Place, TuneError
 from tilec.manifest import Variant
 from tilec.manifest.document import read_document
 from tilec.manifest.guards import parse_guard
-from tilec.manifest.problems import suggestion
 from tilec.portable.dims import dims_text
+from tilec.spelling import suggestion
 
 _HEAD = (
     "# Schedules and what they cost, written by `tilec fit` or `tilec tune`. Comments above the first table\n"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tilec.errors import EnvironmentError_, InputError
-from tilec.manifest.problems import suggestion
+from tilec.spelling import suggestion
 from tilec.tune.planning import Planned
 
 STRATEGIES = ("halving", "exhaustive", "tpe")

@@ -11,8 +11,8 @@ from tilec.backends.limits import limits_of
 from tilec.errors import InputError, Place, VerifyError
 from tilec.families import device_named, family_at, family_of
 from tilec.ir.num_sms import NUM_SMS
-from tilec.manifest.patterns import kernels_meant
 from tilec.portable.guarded import Guarded, OnDevice
+from tilec.spelling import kernels_meant
 from tilec.targets import parse_target
 from tilec.trials.arrays import guarded
 from tilec.trials.facts import KernelFacts, VariantFacts

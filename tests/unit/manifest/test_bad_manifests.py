@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from tilec.errors import ManifestError
 from tilec.manifest import load_manifest
 from tilec.manifest.model import Kernel, ModelLayers, Override, Package, Table, Targets, Tune
-from tilec.manifest.problems import suggestion
+from tilec.spelling import suggestion
 
 if sys.version_info >= (3, 11):
     import tomllib

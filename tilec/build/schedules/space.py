@@ -13,8 +13,8 @@ from tilec.errors import InputError, ManifestError, Place, TilecError
 from tilec.manifest import Variant
 from tilec.manifest.conditions import holds, names_in
 from tilec.manifest.model import Tune
-from tilec.manifest.problems import suggestion
 from tilec.manifest.sources import source_text
+from tilec.spelling import suggestion
 
 Config = Mapping[str, Any]
 

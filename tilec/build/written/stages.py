@@ -10,7 +10,7 @@ from tilec.build.elaborated.frontend import elaborate_variant, naming
 from tilec.build.reuse.images import symbol_prefix
 from tilec.errors import InputError
 from tilec.manifest import Variant
-from tilec.manifest.problems import suggestion
+from tilec.spelling import suggestion
 
 if TYPE_CHECKING:
     from tilec.errors import Remark
