@@ -73,6 +73,14 @@ class Guard:
         """What each admitted value is at least, but for 0."""
         return max(self.eq or 0, self.min or 0, self.div)
 
+    def smallest(self, start: int = 1) -> int | None:
+        """The least dimension of ``start`` or more that it admits; None when there is none."""
+        if self.eq is not None:
+            return self.eq if self.eq >= start else None
+        low = max(self.min or start, start)
+        value = -(-low // self.div) * self.div
+        return value if self.max is None or value <= self.max else None
+
     def up_to(self, largest: int) -> Guard:
         """The guard of values that are at most ``largest``: a bound beyond that demands nothing."""
         return self if self.max is None or self.max <= largest else replace(self, max=None)

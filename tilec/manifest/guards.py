@@ -41,7 +41,7 @@ def parse_guard(value: object) -> Guard:
     for part in text.split(","):
         guard = _meet(guard, _parse_part(part.strip(), text))
     _check_numbers(guard, f'"{text}"')
-    if smallest(guard) is None:
+    if guard.smallest() is None:
         raise ValueError(f'"{text}" can never hold: no dimension of 1 or more satisfies it')
     return canonical(guard)
 
@@ -100,20 +100,11 @@ def _meet(a: Guard, b: Guard) -> Guard:
     )
 
 
-def smallest(guard: Guard, start: int = 1) -> int | None:
-    """The least dimension of ``start`` or more that a guard admits; None when there is none."""
-    if guard.eq is not None:
-        return guard.eq if guard.eq >= start else None
-    low = max(guard.min or start, start)
-    value = -(-low // guard.div) * guard.div
-    return value if guard.max is None or value <= guard.max else None
-
-
 def canonical(guard: Guard) -> Guard:
     """The one form of all guards that admit the same dimensions."""
     if guard.eq is not None:
         return guard
-    low = smallest(guard)
+    low = guard.smallest()
     high = None if guard.max is None else guard.max // guard.div * guard.div
     if low is not None and low == high:
         return Guard(eq=low)
@@ -131,7 +122,7 @@ def implies(a: Guard, b: Guard) -> bool:
         return bool(b.admits(a.eq))
     if b.eq is not None:
         return False
-    low = smallest(a)
+    low = a.smallest()
     below = b.min is None or (low is not None and low >= b.min)
     above = b.max is None or (a.max is not None and a.max // a.div * a.div <= b.max)
     return below and above and a.div % b.div == 0

@@ -14,7 +14,6 @@ from functools import lru_cache
 import numpy as np
 
 from tilec.ir.guards import Guard
-from tilec.manifest.guards import smallest
 from tilec.package.model import ParamRecord, evaluate
 from tilec.trials.facts import KernelFacts, VariantFacts
 
@@ -70,7 +69,7 @@ def fit(guard: Guard, value: int) -> int:
     """The nearest admitted value, upwards unless the guard ends."""
     if guard.eq is not None:
         return guard.eq
-    found = smallest(guard, value)
+    found = guard.smallest(value)
     if found is not None:
         return found
     assert guard.max is not None  # without an end there is always one

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilec.ir.guards import Guard
-from tilec.manifest.guards import first_uncovered, implies, parse_guard, same_values, smallest
+from tilec.manifest.guards import first_uncovered, implies, parse_guard, same_values
 
 RANGE = range(1, 400)
 guards = st.one_of(
@@ -107,7 +107,7 @@ def test_both_admit_what_each_admits(a: Guard, b: Guard) -> None:
 
 @given(guards)
 def test_smallest_is_the_least_admitted_value(guard: Guard) -> None:
-    assert smallest(guard) == next(value for value in RANGE if guard.admits(value))
+    assert guard.smallest() == next(value for value in RANGE if guard.admits(value))
 
 
 @given(guards)

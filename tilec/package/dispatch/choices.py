@@ -15,7 +15,6 @@ from typing import NamedTuple, TypeAlias
 
 from tilec.costs import cheapest, kept_cost
 from tilec.ir.guards import Guard
-from tilec.manifest.guards import smallest
 from tilec.package.model import VariantRecord
 
 #: The runs among which a call chooses, in dispatch order.
@@ -111,4 +110,4 @@ def _admits_one(one: Guard, other: Guard) -> bool:
     both = one & other
     if both.eq is not None:
         return bool(one.admits(both.eq) and other.admits(both.eq))
-    return smallest(both, 0) is not None
+    return both.smallest(0) is not None
