@@ -113,12 +113,25 @@ def test_what_has_no_gradient_says_so(functions: Any) -> None:
         ((floats(3), floats(4)), {}, r"add: b is float32\[4\], expected float32\[3\]"),
         ((floats(3), floats(3).astype("int32")), {}, r"add: b is int32\[3\], expected float32\[3\]"),
         ((floats(3),), {}, "add: b is not given"),
+        ((), {}, "add: a, b are not given"),
         ((floats(3), floats(3)), {"k": 1}, "add takes a, b"),
+        ((floats(3), floats(3, 1)), {}, r"add: b has 2 axes, expected \[N\]"),
+        ((floats(3), [1.0, 2.0, 3.0]), {}, "add: b is list, expected an array"),
     ],
 )
 def test_arguments_that_do_not_fit(functions: Any, args: Any, named: Any, said: str) -> None:
     with pytest.raises(TypeError, match=said):
         jax.jit(lambda: functions["add"](*args, **named))()
+
+
+def test_scalars_are_numbers_that_are_known(functions: Any) -> None:
+    x, product = floats(9), functions["product"]
+    with pytest.raises(TypeError, match=r"product: a is traced, .* name it in static_argnames"):
+        jax.jit(product)(x, x, 3.0)
+    np.testing.assert_allclose(jax.jit(product, static_argnames="a")(x, x, a=3.0), 3.0 * x * x, rtol=1e-6)
+    np.testing.assert_allclose(product(x, x, jax.numpy.float32(3.0)), 3.0 * x * x, rtol=1e-6)
+    with pytest.raises(TypeError, match="product: a is str, expected a number"):
+        product(x, x, "3")
 
 
 def test_every_form_of_an_extent(functions: Any) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import tvm_ffi
 
@@ -76,6 +77,7 @@ class Function:
     def __call__(self, *args: Any, **named: Any) -> Any:
         """The outputs: one, or a tuple. TypeError for arguments that do not fit."""
         values = self._bound(args, named)
+        self._check_forms(values)
         dims = self.operands.dims([*values.values()], named)
         self._check(values, dims)
         tensors = self.operands.tensors
@@ -97,8 +99,31 @@ class Function:
         missing = [name for name, value in values.items() if value is None]
         missing += [name for name in known.hidden if name not in named]
         if missing:
-            raise TypeError(f"{self._name}: {', '.join(missing)} is not given")
+            is_or_are = "is" if len(missing) == 1 else "are"
+            raise TypeError(f"{self._name}: {', '.join(missing)} {is_or_are} not given")
         return values
+
+    def _check_forms(self, values: Mapping[str, Any]) -> None:
+        """Numbers that are known and arrays with as many axes as the kernel has."""
+        for param in self.operands.inputs:
+            name, value = param["name"], values[param["name"]]
+            if param["kind"] != "tensor":
+                self._check_number(name, value)
+                continue
+            axes, wanted = getattr(value, "ndim", None), param["extents"]
+            if axes is None:
+                raise TypeError(f"{self._name}: {name} is {type(value).__name__}, expected an array")
+            if axes != len(wanted):
+                raise TypeError(f"{self._name}: {name} has {axes} axes, expected [{', '.join(wanted)}]")
+
+    def _check_number(self, name: str, value: Any) -> None:
+        if isinstance(value, jax.core.Tracer):
+            raise TypeError(
+                f"{self._name}: {name} is traced, and scalars are part of what is compiled: name it in "
+                "static_argnames of jax.jit, or give a Python number"
+            )
+        if not isinstance(value, (int, float)) and getattr(value, "ndim", None) != 0:
+            raise TypeError(f"{self._name}: {name} is {type(value).__name__}, expected a number")
 
     def _check(self, values: Mapping[str, Any], dims: Mapping[str, Any]) -> None:
         """Types and shapes, before anything is compiled."""
