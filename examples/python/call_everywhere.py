@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+if len(sys.argv) != 2 or not Path(sys.argv[1], "python", "everywhere").is_dir():
+    sys.exit("usage: python call_everywhere.py FOLDER, which tilec build manifests/hosts.toml wrote")
 sys.path.insert(0, str(Path(sys.argv[1], "python")))
 
 import everywhere

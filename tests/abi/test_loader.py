@@ -236,7 +236,7 @@ def test_select_wants_every_dim(library: Library) -> None:
     with pytest.raises(LaunchError) as caught:
         library.kernels["add"].select(device="cuda", N=1)
     assert caught.value.name == "TILEC_ERR_NO_ARCH"
-    assert "has no code for device type 2; it has some for " in str(caught.value)
+    assert "has no code for devices of DLPack's type 2; it has some for " in str(caught.value)
     with pytest.raises(TypeError, match="the device is a text"):
         library.kernels["add"].select(floats(3), N=1)
     with pytest.raises(ValueError, match="unknown device"):

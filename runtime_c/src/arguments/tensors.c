@@ -157,9 +157,12 @@ static tilec_status check_strides(const kernel_record* kernel, const param_recor
         info->strides ? extents[param->first_stride + (uint32_t)axis] : contiguous_stride(tensor, axis);
     if (tensor->shape[axis] == 1 || given == wanted)
       continue; /* the stride of a single element is never used */
-    return fail(TILEC_ERR_LAYOUT, "%s: %s axis %d has stride %lld, expected %lld (%s)", kernel->info.name,
-                info->name, axis, (long long)given, (long long)wanted,
-                info->strides ? info->stride_text[axis] : "row-major contiguous");
+    const char* why = !info->strides                                     ? "row-major contiguous"
+                      : info->strides[axis].dim == TILEC_EXTENT_CONSTANT ? ""
+                                                                         : info->stride_text[axis];
+    return fail(TILEC_ERR_LAYOUT, "%s: %s axis %d has stride %lld, expected %lld%s%s%s", kernel->info.name,
+                info->name, axis, (long long)given, (long long)wanted, *why ? " (" : "", why,
+                *why ? ")" : "");
   }
   return TILEC_OK;
 }

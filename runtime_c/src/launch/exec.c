@@ -16,7 +16,7 @@ static COLD tilec_status fail_no_code(DLDevice device) {
   size_t used = 0;
   for (uint32_t i = 0; i < this_library.num_archs; i++)
     text_append(own, sizeof(own), &used, "%s%s", i ? ", " : "", this_library.archs[i].name);
-  return fail(TILEC_ERR_NO_ARCH, "%s has no code for device type %d; it has some for %s",
+  return fail(TILEC_ERR_NO_ARCH, "%s has no code for devices of DLPack's type %d; it has some for %s",
               this_library.info.name, (int)device.device_type, own);
 }
 
