@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilec.backends.base import backend_of
 from tilec.build.answers.alike import alike
+from tilec.build.answers.served import without_served
 from tilec.build.elaborated.idle_keys import has_cpus_alone, remarks_on_cpus
 from tilec.build.elaborated.plans import load_plans
+from tilec.build.elaborated.value_kinds import remarks_on_space
 from tilec.build.processes.pool import default_jobs, run_tasks
 from tilec.build.records import CompiledVariant, as_listed, compile_one
 from tilec.build.reuse.compiled import find, keep

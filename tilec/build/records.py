@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.build.elaborated.asked import remarks_on_roads
 from tilec.build.elaborated.frontend import elaborate_variant, naming
 from tilec.build.elaborated.idle_keys import idle_on_cpus
-from tilec.build.kept_remarks import places_of, read_remark, remark_fields
+from tilec.build.reuse.kept_remarks import places_of, read_remark, remark_fields
 from tilec.cache import Store
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
 from tilec.errors import Remark

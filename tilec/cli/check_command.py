@@ -21,7 +21,7 @@ from tilec.spelling import counted
 
 if TYPE_CHECKING:
     from tilec.build.answers.dispatch import Server, Service
-    from tilec.build.checking import Checked
+    from tilec.build.elaborated.checking import Checked
     from tilec.manifest import KernelPlan, Plan, Variant
     from tilec.manifest.shapes import Call
 
@@ -97,7 +97,7 @@ def command(
     elaborated, with every guard, value of "for" and config in it; --all takes each. What was right and
     has not changed since comes from the cache.
     """
-    from tilec.build.checking import check_sources
+    from tilec.build.elaborated.checking import check_sources
     from tilec.build.elaborated.plans import load_plans
     from tilec.build.processes.pool import default_jobs
     from tilec.manifest import of_all_hosts

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tilec.backends.pipeline import lower
-from tilec.build.checking import check_sources
+from tilec.build.elaborated.checking import check_sources
 from tilec.build.elaborated.frontend import elaborate_variant
 from tilec.build.elaborated.sampling import MOST_ELABORATED, distinct, sampled
 from tilec.errors import InputError, ManifestError, Place, UnsupportedError

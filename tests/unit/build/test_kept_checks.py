@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tilec.build import checking
-from tilec.build.checking import Checked, check_sources
+from tilec.build.elaborated import checking
+from tilec.build.elaborated.checking import Checked, check_sources
 from tilec.errors import SourceError
 from tilec.manifest import load_manifest
 

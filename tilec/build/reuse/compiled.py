@@ -13,8 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from tilec.backends.base import backend_of
-from tilec.build.kept_remarks import relative
 from tilec.build.records import CompiledVariant, decode, encode, spec_text
+from tilec.build.reuse.kept_remarks import relative
 from tilec.cache import Store, digest, toolchain_digest
 from tilec.manifest import Variant
 

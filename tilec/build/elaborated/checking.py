@@ -11,8 +11,8 @@ from tilec.build.elaborated.frontend import elaborate_variant, naming
 from tilec.build.elaborated.idle_keys import has_cpus_alone, idle_on_cpus, remarks_on_cpus
 from tilec.build.elaborated.sampling import Choice, distinct, sampled
 from tilec.build.elaborated.value_kinds import check_conditions, remarks_on_space
-from tilec.build.kept_checks import find_remarks, keep_remarks
 from tilec.build.processes.pool import run_tasks
+from tilec.build.reuse.kept_checks import find_remarks, keep_remarks
 from tilec.cache import Store
 from tilec.errors import Remark
 from tilec.manifest import Plan, Variant
@@ -42,9 +42,9 @@ def check_sources(
     progress: Callable[[int, int, str], None] = lambda done, total, title: None,
 ) -> Checked:
     """Elaborates and verifies the tile IR of a plan, and lowers variants that ask for a road: each choice of
-    guards and config, or a sample of thousands (`tilec.build.elaborated.sampling`) unless ``every`` one is asked for.
-    What the cache knows of a choice is not asked again. Raises what `elaborate_variant` and lowering raise,
-    and UnsupportedError for what no device of a target has."""
+    guards and config, or a sample of thousands (`tilec.build.elaborated.sampling`) unless ``every`` one is
+    asked for. What the cache knows of a choice is not asked again. Raises what `elaborate_variant` and
+    lowering raise, and UnsupportedError for what no device of a target has."""
     choices = distinct(plan)
     chosen = choices if every else sampled(choices)
     tables = {kernel.name: kernel.entry.tune for kernel in plan.kernels}

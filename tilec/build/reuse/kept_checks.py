@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tilec.build.kept_remarks import places_of, read_remark, remark_fields
 from tilec.build.records import spec_text
 from tilec.build.reuse.compiled import find_entry, keep_entry
+from tilec.build.reuse.kept_remarks import places_of, read_remark, remark_fields
 from tilec.cache import Store
 from tilec.errors import Place, Remark
 from tilec.manifest import Variant
