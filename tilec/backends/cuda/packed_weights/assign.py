@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -95,11 +96,7 @@ def _product(
     ]
     if found.scale is not None:
         loads.append(_load(found.scale, None, stages, schedule, facts, tiles))
-    total = sum(tile_bytes(load.dst.buffer) for load in loads)
-    assert target.gpu is not None
-    if total + _BARRIER_BYTES > target.gpu.shared_bytes:
-        raise Unfit(f"{stages} stages of {total // stages} bytes do not fit the shared memory of a block")
-    room = (target.gpu.shared_bytes - _BARRIER_BYTES - total) // found.teams.rows
+    room = _bytes_left(loads, stages, target) // found.teams.rows
     product = PackedProduct(
         found.teams,
         stages,
@@ -120,6 +117,16 @@ def _product(
         loc=found.loop.loc,
     )
     return product, tiles
+
+
+def _bytes_left(loads: Sequence[TmaLoad], stages: int, target: Target) -> int:
+    """Shared memory of a block beside the stages of its loads. Unfit where there is none."""
+    assert target.gpu is not None
+    total = sum(tile_bytes(load.dst.buffer) for load in loads)
+    left = target.gpu.shared_bytes - _BARRIER_BYTES - total
+    if left < 0:
+        raise Unfit(f"{stages} stages of {total // stages} bytes do not fit the shared memory of a block")
+    return left
 
 
 def _slices(found: Match, tile: WarpgroupTile, packed: TmaLoad) -> int:

@@ -1,4 +1,8 @@
-"""Why launches keep the strategy of older GPUs: a clause, the statement that is to blame, what to change."""
+"""Why a strategy does not take a launch: a clause, the statement that is to blame, what to change.
+
+Reasons are said twice: `tilec explain` shows that of a launch whose warps get no roles at all, and a schedule
+key that cannot be obeyed is refused with it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ _REMEDY = "docs/cuda.md lists what the form takes"
 
 
 class Unfit(Exception):
-    """Why a launch keeps the strategy of older GPUs: one clause, for `explain`; the statement that does not
+    """Why a launch is not carried out in some way: one clause, for `explain`; the statement that does not
     meet the condition, None for the launch; what to change."""
 
     def __init__(self, why: str, stmt: Stmt | None = None, remedy: str = "") -> None:

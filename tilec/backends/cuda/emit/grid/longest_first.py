@@ -7,6 +7,9 @@ share what they stream in the L2 cache.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+from operator import mul
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -52,14 +55,8 @@ def _places(axis: int, grows: bool, blocks: list[Var], units: int) -> tuple[list
         return var
 
     count = let("lengths", extents[axis])
-    tile: Expr = tirx.Cast("uint32", blocks[-1])
-    for number in reversed(range(len(blocks) - 1)):
-        tile = tile * extents[number] + tirx.Cast("uint32", blocks[number])
-    tile = let("tile", tile)
-    positions: Expr = extents[others[0]]
-    for number in others[1:]:
-        positions = positions * extents[number]
-    positions = let("positions", positions)
+    tile = let("tile", _number_of(blocks, extents))
+    positions = let("positions", reduce(mul, (extents[number] for number in others)))
     wanted = tirx.const(_WAVES * units - 1, "uint32")
     wide = let("wide", tirx.min(positions, tirx.truncdiv(wanted, count) + tirx.const(1, "uint32")))
     section = let("section", tirx.truncdiv(tile, count * wide))
@@ -78,6 +75,14 @@ def _places(axis: int, grows: bool, blocks: list[Var], units: int) -> tuple[list
         for number, block in enumerate(blocks)
     ]
     return _kept(made, chosen)
+
+
+def _number_of(blocks: Sequence[Var], extents: Sequence[Expr]) -> Expr:
+    """The number of a block among all, the first axis counting fastest."""
+    number: Expr = tirx.Cast("uint32", blocks[-1])
+    for block, extent in reversed(list(zip(blocks[:-1], extents[:-1], strict=True))):
+        number = number * extent + tirx.Cast("uint32", block)
+    return number
 
 
 def _kept(made: list[tirx.Stmt], values: list[Expr]) -> tuple[list[tirx.Stmt], list[Expr]]:
