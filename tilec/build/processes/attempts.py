@@ -62,8 +62,15 @@ class _Run(Generic[Task, Result]):
             chosen = self.again.pop(0) if self.again else next(self.waiting, None)
             if chosen is None:
                 break
-            self.running[self.executor().submit(self.function, chosen[1])] = chosen
+            self.running[self._submitted(chosen[1])] = chosen
         return bool(self.running)
+
+    def _submitted(self, task: Task) -> Future[Result]:
+        """A task in the pool; in the next one where a process of this one has died since it was asked for."""
+        try:
+            return self.executor().submit(self.function, task)
+        except BrokenProcessPool:
+            return self.executor().submit(self.function, task)
 
     def goes_on(self, ended: Future[Result]) -> bool:
         """Takes what a task came to; False where its result is the last that is wanted."""
