@@ -287,7 +287,7 @@ def test_bytes_are_read_as_words(target: str, rows: int, group: int, forms: tupl
 
 @pytest.mark.parametrize(
     ("group", "known", "steps"),
-    [(128, 128, 32), (128, 64, 64), (256, 512, 32), (64, 128, 64), (32, 128, 128)],
+    [(128, 128, 64), (128, 64, 128), (256, 512, 64), (64, 128, 128), (32, 128, 256)],
 )
 def test_groups_of_several_trips(group: int, known: int, steps: int) -> None:
     """Groups of up to 128, which two trips share, where their number is surely even; else those of a trip."""

@@ -18,7 +18,7 @@ from tilec.backends.cpu.products.dot_forms import dot
 from tilec.backends.cpu.products.tir import span
 from tilec.ir.exprs import dtype_of, loads, operands, over, summands
 from tilec.lowering.emission.neighbours import are_neighbours
-from tilec.lowering.math.vectors import literal
+from tilec.lowering.math.vectors import lanes_of, literal, spread
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -48,15 +48,15 @@ def with_word_products(expr: Expr, ctx: LaneContext) -> Expr:
 
 
 def _products(terms: list[Expr], form: DotForm, ctx: LaneContext) -> Expr | None:
-    """The sum of ``terms``, two of which are one product of pairs each; None where some are not."""
-    if len(terms) % 2:
-        return None
+    """The sum of ``terms``, two of which are one product of pairs each, behind one that they are added to
+    where their number is odd; None where some are not."""
+    *first, terms = [terms[0], terms[1:]] if len(terms) % 2 else [terms]
     pairs = [_pair(terms[at], terms[at + 1], ctx) for at in range(0, len(terms), 2)]
     known = [pair for pair in pairs if pair is not None]
-    if len(known) < len(pairs):
+    if not known or len(known) < len(pairs):
         return None
     ctx.functions[f"tilec_{form.name}"] = form.source
-    total = literal(0.0, "float32", _LANES)
+    total = ctx.value(first[0]) if first else literal(0.0, "float32", _LANES)
     for number, elements in known:
         total = dot(form, _numbers(number, ctx), elements, total, _LANES)
     return total
@@ -95,7 +95,8 @@ def _pairs(load: TensorLoad, ctx: LaneContext) -> Expr | None:
 
 def _numbers(number: BitNumber, ctx: LaneContext) -> Expr:
     """The numbers of both halves of words, as words."""
-    word = tirx.reinterpret(f"int32x{_LANES}", ctx.value(number.word))
+    held = ctx.value(number.word)
+    word = tirx.reinterpret(f"int32x{_LANES}", spread(held, _LANES) if lanes_of(held) == 1 else held)
     shifted = tirx.shift_right(word, literal(number.shift, "int32", _LANES)) if number.shift else word
     places = list(range(COUNT))
     table = elements_of([tirx.const(value, "uint16") for value in number.values], places, places)

@@ -23,7 +23,7 @@ from tvm import sym, tirx
 from tilec.backends.cpu.nodes import AskAhead
 from tilec.backends.cpu.passes.few_bits.group_numbers import simplified
 from tilec.backends.cpu.passes.few_bits.group_offsets import if_finite
-from tilec.backends.cpu.passes.few_bits.group_sums import LANES, load_at, new_tile
+from tilec.backends.cpu.passes.few_bits.group_tiles import LANES, load_at, new_tile
 from tilec.backends.cpu.products.packing import whole_region
 from tilec.backends.cpu.products.tir import SECOND
 from tilec.ir.exprs import cast_to, dtype_of, int32, int_value, substitute

@@ -22,7 +22,8 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.passes.few_bits.group_numbers import BYTE, bits_of, simplified
-from tilec.backends.cpu.passes.few_bits.group_sums import GroupSums, load_at, new_tile
+from tilec.backends.cpu.passes.few_bits.group_sums import GroupSums
+from tilec.backends.cpu.passes.few_bits.group_tiles import load_at, new_tile
 from tilec.backends.cpu.products.byte_words import BYTES, byte_form
 from tilec.backends.cpu.products.packing import whole_region
 from tilec.ir.analysis.numbers.ranges import bounds
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.backends.cpu.passes.few_bits.group_numbers import GroupNumbers
-    from tilec.backends.cpu.passes.few_bits.group_sums import GroupProduct, OfSteps
+    from tilec.backends.cpu.passes.few_bits.group_sums import GroupProduct
+    from tilec.backends.cpu.passes.few_bits.group_tiles import Column
     from tilec.ir.nodes import Stmt
     from tilec.targets import Target
 
@@ -132,10 +134,6 @@ class ByteSums(GroupSums):
         stores = (self._started(row, step, lane) for row in range(self.rows))
         return [*filled, self._in_steps(step, self._each((lane,), (self.lanes,), *stores))]
 
-    def _in_steps(self, step: Var, stmt: Stmt) -> Stmt:
-        """``stmt`` for each step of a piece."""
-        return self._serial(step, self._steps_of_piece(), [stmt])
-
     def _started(self, row: int, step: Var, lane: Var) -> Store:
         """Adds what a lane multiplies in a step, times the least number, to what its sum begins with."""
         terms = [
@@ -153,7 +151,7 @@ class ByteSums(GroupSums):
         vector = step * len(self._parts()) + part
         return [cast_to(self._held(row, vector, plane, lane * _WORD + byte), _KIND) for byte in range(_WORD)]
 
-    def _parted(self, row: int) -> Parallel:
+    def _parted(self, row: int) -> Stmt:
         """``planes`` = ``whole`` by the place of a number in its byte, vector by vector of bytes."""
         vector, at, size = tirx.Var("v", "int32"), tirx.Var("p", "int32"), self.lanes * _WORD
         stores = (
@@ -165,9 +163,9 @@ class ByteSums(GroupSums):
             )
             for plane in range(self.groups.each)
         )
-        return self._each((vector, at), (self.vectors, size), *stores)
+        return self._in_vectors(vector, self._each((at,), (size,), *stores))
 
-    def _column(self) -> list[Stmt]:
+    def _columns(self, at: tuple[Expr, ...]) -> list[Stmt]:
         """Adds the groups of a piece and a column to ``total``."""
         step, lane = tirx.Var("t", "int32"), tirx.Var("p", "int32")
         own = [
@@ -178,7 +176,7 @@ class ByteSums(GroupSums):
             Store(chains[0], (lane,), self._start(row, int32(0), lane), loc=self.loc)
             for row, chains in enumerate(own)
         )
-        gained = (self._gained(row, tile, lane) for row, chains in enumerate(own) for tile in chains)
+        gained = (self._gained(row, at[0], tile, lane) for row, chains in enumerate(own) for tile in chains)
         return [
             *(Alloc(tile, loc=self.loc) for chains in own for tile in chains),
             self._each((lane,), (self.lanes,), *started),
@@ -193,10 +191,10 @@ class ByteSums(GroupSums):
         for row, chains in enumerate(own):
             for chain, tile in enumerate(chains):
                 planes = range(chain, self.groups.each, len(chains))
-                value = self._sum(row, step, lane, planes, load_at(tile, lane))
+                value = self._products_of(row, step, lane, planes, load_at(tile, lane))
                 yield Store(tile, (lane,), value, loc=self.loc)
 
-    def _sum(self, row: int, step: Var, lane: Var, planes: Iterable[int], first: Expr) -> Expr:
+    def _products_of(self, row: int, step: Var, lane: Var, planes: Iterable[int], first: Expr) -> Expr:
         """``first`` plus the products of the numbers of a step at some ``planes`` of their bytes."""
         terms = (
             number * activation
@@ -233,16 +231,16 @@ class ScaledByteSums(ByteSums):
     def _start(self, row: int, step: Expr, lane: Var) -> TensorLoad:
         return tirx.BufferLoad(self.starts, [int32(row), step, lane])
 
-    def _column(self) -> list[Stmt]:
-        return GroupSums._column(self)
+    def _columns(self, at: tuple[Expr, ...]) -> list[Stmt]:
+        return GroupSums._columns(self, at)
 
-    def _step(self, step: Var, steps: OfSteps, own: Sequence[Var]) -> Parallel:
-        lane = tirx.Var("p", "int32")
+    def _step(self, step: Var, columns: Sequence[Column]) -> Parallel:
+        lane, (column,) = tirx.Var("p", "int32"), columns
         body: list[Stmt] = []
-        for row, tile in enumerate(own):
+        for row, tile in enumerate(column.own):
             part, start = tirx.Var("part", _KIND), self._start(row, step, lane)
-            value = self._sum(row, step, lane, range(self.groups.each), start)
-            scale = load_at(steps.scale(row), self._group(step, lane))
+            value = self._products_of(row, step, lane, range(self.groups.each), start)
+            scale = load_at(column.steps.scale(row), self._group(step, lane))
             gained = cast_to(part, self.kind) * scale + load_at(tile, lane)
             body += (Bind(part, value, loc=self.loc), Store(tile, (lane,), gained, loc=self.loc))
         return self._each((lane,), (self.lanes,), *body)

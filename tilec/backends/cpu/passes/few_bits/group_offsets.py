@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tvm import tirx
 
 from tilec.backends.cpu.passes.few_bits.group_pairs import PairSums, sums_of
-from tilec.backends.cpu.passes.few_bits.group_sums import are_near, far_mark, new_tile
+from tilec.backends.cpu.passes.few_bits.group_tiles import are_near, far_mark, new_tile
 from tilec.backends.cpu.products.packing import whole_region
 from tilec.ir.exprs import int32, same, substitute, uses
 from tilec.ir.nodes import Alloc, Fill, For, If, Parallel, Reduce, Store

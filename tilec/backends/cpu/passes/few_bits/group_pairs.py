@@ -15,10 +15,11 @@ from tvm import tirx
 
 from tilec.backends.cpu.bit_numbers import bit_number, has_tables, pair_form
 from tilec.backends.cpu.passes.few_bits.group_bytes import byte_sums
-from tilec.backends.cpu.passes.few_bits.group_sums import GroupProduct, GroupSums, new_tile
+from tilec.backends.cpu.passes.few_bits.group_sums import GroupProduct, GroupSums
+from tilec.backends.cpu.passes.few_bits.group_tiles import new_tile
 from tilec.backends.cpu.products.byte_words import BYTES
 from tilec.ir.exprs import cast_to, dtype_of
-from tilec.ir.nodes import Bind, Parallel, Store
+from tilec.ir.nodes import Bind, Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +73,7 @@ class PairSums(GroupSums):
         count = self.parts * len(self.pairs)
         return new_tile("planes", self.rows, self.vectors, count, 2 * self.lanes, dtype="bfloat16")
 
-    def _parted(self, row: int) -> Parallel:
+    def _parted(self, row: int) -> Stmt:
         """``planes`` = the parts of ``whole``, those of a pair side by side."""
         vector, lane = tirx.Var("v", "int32"), tirx.Var("p", "int32")
         integer = vector * self.lanes + lane
@@ -86,7 +87,7 @@ class PairSums(GroupSums):
                     place = (tirx.const(row, "int32"), vector, self._at(number, part), lane * 2 + half)
                     body.append(Store(self.planes, place, cast_to(name, "bfloat16"), loc=self.loc))
                 values = [_left(name) for name in names]
-        return Parallel((vector, lane), (self.vectors, self.lanes), tuple(body), loc=self.loc)
+        return self._in_vectors(vector, self._each((lane,), (self.lanes,), *body))
 
     def _held(self, row: int, vector: Expr, plane: int, lane: Expr) -> Expr:
         """The activation as it lies: ``planes`` has its parts."""
@@ -95,18 +96,24 @@ class PairSums(GroupSums):
     def _at(self, number: int, part: int) -> Expr:
         return tirx.const(number * self.parts + part, "int32")
 
-    def _named(self, numbers: list[list[Expr]]) -> tuple[list[Stmt], list[list[Expr]]]:
-        """Numbers have no names: they are looked up by pairs."""
-        return [], numbers
+    def _places(self) -> range:
+        """What is multiplied at once: pairs."""
+        return range(len(self.pairs))
 
-    def _terms(self, numbers: Sequence[Expr], row: int, vector: Expr, lane: Expr) -> list[Expr]:
-        """Both products of each pair, one behind the other."""
+    def _named(self, numbers: list[Expr], place: int, body: list[Stmt]) -> list[Expr]:
+        """The numbers of a pair: they have no names, but are looked up together."""
+        return [numbers[at] for at in self.pairs[place]]
+
+    def _terms(
+        self, numbers: Sequence[Expr], row: int, vector: Expr, place: int, lane: Expr
+    ) -> list[list[Expr]]:
+        """Both products of a pair, one behind the other, for each part of the activations."""
         return [
-            numbers[place]
-            * cast_to(self._element(row, vector, self._at(number, part), lane, half), "float32")
-            for number, pair in enumerate(self.pairs)
+            [
+                number * cast_to(self._element(row, vector, self._at(place, part), lane, half), "float32")
+                for half, number in enumerate(numbers)
+            ]
             for part in range(self.parts)
-            for half, place in enumerate(pair)
         ]
 
     def _element(self, row: int, vector: Expr, plane: Expr, lane: Expr, half: int) -> Expr:

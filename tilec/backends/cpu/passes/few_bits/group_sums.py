@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import product
 from operator import add
 from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 
 from tilec.backends.cpu.passes.few_bits.group_numbers import simplified
+from tilec.backends.cpu.passes.few_bits.group_tiles import (
+    LANES,
+    Column,
+    OfSteps,
+    Words,
+    are_near,
+    far_mark,
+    load_at,
+    new_tile,
+)
 from tilec.backends.cpu.passes.few_bits.group_words import in_words, with_signs
 from tilec.backends.cpu.passes.place_tiles import ASKED
 from tilec.backends.cpu.products.packing import whole_region
-from tilec.ir.exprs import cast_to, dtype_of, int32, int_value, substitute, uses
+from tilec.ir.exprs import cast_to, dtype_of, int32, int_value, substitute
 from tilec.ir.nodes import Alloc, Bind, Fill, For, Gemm, If, Parallel, Pipelined, Reduce, Store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tvm.ir import Expr, Var
 
     from tilec.backends.cpu.passes.few_bits.group_numbers import GroupNumbers
     from tilec.ir.nodes import Stmt
 
-#: Bytes of activations that the first cache holds beside weights: those of all rows together.
-_HELD = 16384
-#: Lanes that sums of a row of weights have.
-LANES = 16
+#: Bytes of activations that a piece has, those of all rows together: as many as the first cache holds beside
+#: weights, more where several columns share what is loaded of them.
+_HELD, _SHARED = 16384, 32768
+#: Columns that are multiplied together at most, and sums of these and all rows; activations of one row that
+#: have fewer bytes are loaded for each column (docs/performance/cpu-2026-11-30.md).
+_BESIDE, _SUMS, _WIDE = 4, 8, 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +90,7 @@ class GroupSums:
         self.product, self.tables, self.loc = product, tables, product.gemm.loc
         self.rows, self.columns = product.rows, int_value(product.gemm.c.extent[not product.turned]) or 1
         self.depth = int_value(product.gemm.a.extent[1]) or 1
+        self.beside = self._beside(tables)
         self.trips = self._trips()
         self.count = self.trips * self.depth // product.groups.size
         self.groups, self.together = self._form()
@@ -89,10 +103,17 @@ class GroupSums:
         self.sums = new_tile("sums", self.rows, self.count // self.together, self.lanes)
         self.total = new_tile("total", self.rows, self.columns, self.lanes, dtype=self.kind)
 
+    def _beside(self, tables: bool) -> int:
+        """Columns that are multiplied together: as many as registers hold sums of, where loads of activations
+        bound."""
+        shared = tables and (self.bytes == _WIDE or self.rows > 1)
+        return min(_BESIDE, _SUMS // self.rows, self.columns) if shared else 1
+
     def _trips(self) -> int:
         """Trips of a piece, whole groups: no more than the loop has."""
         whole, loop = max(1, self.product.groups.size // self.depth), self.product.loop
-        held = max(1, _HELD // (self.rows * self.depth * self.bytes * whole)) * whole
+        most = _SHARED if self.beside == _BESIDE else _HELD
+        held = max(1, most // (self.rows * self.depth * self.bytes * whole)) * whole
         known = int_value(sym.Analyzer().simplify(loop.stop - loop.start))
         return held if known is None else max(1, min(held, known))
 
@@ -118,7 +139,7 @@ class GroupSums:
 
     def stmts(self) -> list[Stmt]:
         """The statements in place of the loop."""
-        body = [*self._activations(), self._serial(self.col, self.product.count, self._column())]
+        body = [*self._activations(), *self._all_columns()]
         return [
             *(Alloc(tile, place=ASKED, loc=self.loc) for tile in self._kept()),
             Alloc(self.total, loc=self.loc),
@@ -126,6 +147,18 @@ class GroupSums:
             self._serial(self.piece, self.pieces, body),
             *self._results(),
         ]
+
+    def _all_columns(self) -> list[Stmt]:
+        """The loop over columns, some at a time, and that over those that are left."""
+        count, first = cast_to(self.product.count, "int32"), int32(0)
+        loops: list[Stmt] = []
+        if self.beside > 1:
+            several = tirx.Var("j", "int32")
+            columns = self._columns(tuple(several * self.beside + at for at in range(self.beside)))
+            times = over_parts(count, lambda part: tirx.floordiv(part, int32(self.beside)))
+            loops.append(self._serial(several, times, columns))
+            first = tirx.max(times * self.beside, int32(0))
+        return [*loops, replace(self._serial(self.col, count, self._columns((self.col,))), start=first)]
 
     def _kept(self) -> list[Var]:
         """The tiles that hold activations, and what is made of them for all columns."""
@@ -149,11 +182,17 @@ class GroupSums:
                 stmts.append(self._added(row))
         return stmts
 
-    def _read(self, row: int) -> Parallel:
+    def _read(self, row: int) -> Stmt:
         """``whole`` = the activations of a piece and a row, as they lie."""
-        at = tirx.Var("i", "int32")
+        step, inside = tirx.Var("t", "int32"), tirx.Var("i", "int32")
+        size = self.groups.size * self.together
+        at = step * size + inside
         store = Store(self.whole, (at,), self.activation(row, self.piece, at), loc=self.loc)
-        return self._each((at,), (self.elements,), store)
+        return self._in_steps(step, self._each((inside,), (size,), store))
+
+    def _in_steps(self, step: Var, stmt: Stmt) -> Stmt:
+        """``stmt`` for each step of a piece."""
+        return self._serial(step, self._steps_of_piece(), [stmt])
 
     @property
     def elements(self) -> int:
@@ -172,7 +211,7 @@ class GroupSums:
         """The activation of ``number`` of ``integer``, of all groups one, in ``whole``."""
         return load_at(self.whole, self.groups.element(integer, number))
 
-    def _added(self, row: int) -> Parallel:
+    def _added(self, row: int) -> Stmt:
         """``sums`` = the activations that a lane multiplies in a step, added up."""
         step, lane, parts = tirx.Var("t", "int32"), tirx.Var("p", "int32"), self._parts()
         terms = (
@@ -181,13 +220,13 @@ class GroupSums:
             for plane in range(self.groups.each)
         )
         store = Store(self.sums, (int32(row), step, lane), reduce(add, terms), loc=self.loc)
-        return self._each((step, lane), (self.count // self.together, self.lanes), store)
+        return self._in_steps(step, self._each((lane,), (self.lanes,), store))
 
     def _held(self, row: int, vector: Expr, plane: int, lane: Expr) -> Expr:
         """The activation that number ``plane`` of a lane is multiplied by."""
         return tirx.BufferLoad(self.planes, [int32(row), vector, int32(plane), lane])
 
-    def _parted(self, row: int) -> Parallel:
+    def _parted(self, row: int) -> Stmt:
         """``planes`` = ``whole`` by the place of a number in its integer, vector by vector of integers."""
         vector, lane, each = tirx.Var("v", "int32"), tirx.Var("p", "int32"), self.groups.each
         integer = vector * self.lanes + lane
@@ -200,45 +239,58 @@ class GroupSums:
             )
             for plane in range(each)
         )
-        return self._each((vector, lane), (self.vectors, self.lanes), *stores)
+        return self._in_vectors(vector, self._each((lane,), (self.lanes,), *stores))
 
-    def _column(self) -> list[Stmt]:
-        """Adds the groups of a piece and a column to ``total``."""
+    def _in_vectors(self, vector: Var, stmt: Stmt) -> Stmt:
+        """``stmt`` for each vector of integers of a piece."""
+        return self._serial(vector, self._steps_of_piece() * len(self._parts()), [stmt])
+
+    def _columns(self, at: tuple[Expr, ...]) -> list[Stmt]:
+        """Adds the groups of a piece and some columns to ``total``."""
         step, lane = tirx.Var("t", "int32"), tirx.Var("p", "int32")
-        own = [new_tile("own", self.lanes) for _ in range(self.rows)]
-        more = [] if self.product.offset is None else [self._added_tile() for _ in own]
-        of_steps = OfSteps(self.groups, self.count, self.product.row, self.rows)
+        columns = [self._column(column) for column in at]
+        gained = (
+            self._gained(row, column.at, tile, lane)
+            for column in columns
+            for row, tile in enumerate(column.own)
+        )
+        more = [(row, column.at, tile) for column in columns for row, tile in enumerate(column.more)]
         return [
-            *(Alloc(tile, loc=self.loc) for tile in (*of_steps.values, *own, *more)),
-            self._steps(of_steps.values),
-            *(self._offsets(row, tile) for row, tile in enumerate(more)),
-            *map(self._cleared, own),
-            self._serial(step, self._steps_of_piece(), [self._step(step, of_steps, own)]),
-            self._each(
-                (lane,), (self.lanes,), *(self._gained(row, tile, lane) for row, tile in enumerate(own))
-            ),
-            *(self._more(row, tile) for row, tile in enumerate(more)),
+            *(Alloc(tile, loc=self.loc) for column in columns for tile in column.tiles),
+            self._steps(columns),
+            *(self._offsets(row, at, tile) for row, at, tile in more),
+            *(self._cleared(tile) for column in columns for tile in column.own),
+            self._in_steps(step, self._step(step, columns)),
+            self._each((lane,), (self.lanes,), *gained),
+            *(self._more(row, at, tile) for row, at, tile in more),
         ]
+
+    def _column(self, at: Expr) -> Column:
+        """What one column has for itself."""
+        rows = range(self.rows)
+        more = [] if self.product.offset is None else [self._added_tile() for _ in rows]
+        steps = OfSteps(self.groups, self.count, self.product.row, self.rows)
+        return Column(at, steps, [new_tile("own", self.lanes) for _ in rows], more)
 
     def _added_tile(self) -> Var:
         """A tile of the offsets of the groups of a piece, as many as whole vectors of lanes have."""
         return new_tile("added", -(-self.count // self.lanes) * self.lanes)
 
-    def _offsets(self, row: int, tile: Var) -> Parallel:
+    def _offsets(self, row: int, column: Expr, tile: Var) -> Parallel:
         """Fills a tile with what the groups of a piece add to the sum of a row and a column, then zeros."""
         product, group = self.product, tirx.Var("t", "int32")
         trip = product.loop.start + cast_to(self.piece * self.trips + group, dtype_of(product.loop.var))
-        values = {product.row: int32(row), product.column: self.col, product.loop.var: trip}
+        values = {product.row: int32(row), product.column: column, product.loop.var: trip}
         left = tirx.min(int32(self.count), self._all_trips() - self.piece * self.trips)
         value = tirx.if_then_else(
             group < left, substitute(product.offset, values), tirx.const(0.0, "float32")
         )
         return self._each((group,), (int(tile.shape[0]),), Store(tile, (group,), value, loc=self.loc))
 
-    def _more(self, row: int, tile: Var) -> Parallel:
+    def _more(self, row: int, column: Expr, tile: Var) -> Parallel:
         """Adds the offsets of a piece to a sum."""
         lane = tirx.Var("p", "int32")
-        place = (int32(row), self.col, lane)
+        place = (int32(row), column, lane)
         terms = (load_at(tile, lane + first) for first in range(0, int(tile.shape[0]), self.lanes))
         value = reduce(add, terms, tirx.BufferLoad(self.total, list(place)))
         return self._each((lane,), (self.lanes,), Store(self.total, place, value, loc=self.loc))
@@ -249,55 +301,96 @@ class GroupSums:
         left = tirx.floordiv(self._all_trips() * self.depth, int32(size)) - self.piece * held
         return tirx.min(int32(held), left)
 
-    def _steps(self, steps: dict[Var, Expr]) -> Parallel:
-        """Fills tiles with what the groups of a piece and a column share."""
-        group = tirx.Var("t", "int32")
-        values = {self.groups.group: self.piece * self.count + group, self.product.column: self.col}
+    def _steps(self, columns: Sequence[Column]) -> For:
+        """Fills tiles with what the groups of a piece and each column share, by vectors of groups of which
+        the piece has some: no others are read."""
+        vector, lane = tirx.Var("v", "int32"), tirx.Var("p", "int32")
+        size = min(LANES, self.count)
+        group = vector * size + lane
         stores = (
-            Store(tile, (group,), substitute(value, values), loc=self.loc) for tile, value in steps.items()
+            Store(tile, (group,), substitute(value, self._place_of(group, column.at)), loc=self.loc)
+            for column in columns
+            for tile, value in column.steps.values.items()
         )
-        return self._each((group,), (self.count,), *stores)
+        vectors = tirx.floordiv(self._steps_of_piece() * self.together + (size - 1), int32(size))
+        return self._serial(vector, vectors, [self._each((lane,), (size,), *stores)])
 
-    def _step(self, step: Var, steps: OfSteps, own: Sequence[Var]) -> Parallel:
-        """Adds the products of the groups of a step to sums of their ``own`` for each row."""
+    def _place_of(self, group: Expr, column: Expr) -> dict[Var, Expr]:
+        """What stands for a group of a piece, and a column."""
+        return {self.groups.group: self.piece * self.count + group, self.product.column: column}
+
+    def _step(self, step: Var, columns: Sequence[Column]) -> Parallel:
+        """Adds the products of the groups of a step to sums of each column and row. Columns take turns, a
+        number each: activations are loaded once for all, and sums of a column do not wait for themselves."""
         lane = tirx.Var("p", "int32")
-        names = [tirx.Var(self.groups.integer.name, dtype_of(self.groups.integer)) for _ in self._parts()]
-        group = self._group(step, lane)
-        numbers = [
-            [substitute(each, {self.groups.integer: name}) for each in self.groups.numbers] for name in names
-        ]
-        body: list[Stmt] = [
-            Bind(name, load_at(tile, group), loc=self.loc) for name, tile in steps.shared.items()
-        ]
-        body += (Bind(name, self._integer(step, lane, part), loc=self.loc) for part, name in enumerate(names))
-        named, numbers = self._named(numbers)
-        body += named
-        for row, tile in enumerate(own):
-            terms = (
-                term
-                for part, held in enumerate(numbers)
-                for term in self._terms(held, row, step * len(numbers) + part, lane)
-            )
-            before = load_at(tile, lane)
-            offset = steps.offset(row)
-            if offset is not None:
-                added = tirx.BufferLoad(self.sums, [int32(row), step, lane])
-                before = added * load_at(offset, group) + before
-            value = reduce(add, terms) * load_at(steps.scale(row), group) + before
-            body.append(Store(tile, (lane,), value, loc=self.loc))
+        words = [self._words(column, step, lane) for column in columns]
+        body: list[Stmt] = [bind for word in words for bind in word.binds]
+        sums: dict[tuple[int, int], Expr] = {}
+        for part, place in product(self._parts(), self._places()):
+            vector = step * len(self._parts()) + part
+            for at, word in enumerate(words):
+                numbers = self._named(word.numbers[part], place, body)
+                for row in range(self.rows):
+                    terms = self._terms(numbers, row, vector, place, lane)
+                    sums[at, row] = self._sum(sums.get((at, row)), terms, body)
+        for at, column in enumerate(columns):
+            for row, tile in enumerate(column.own):
+                value = self._scaled(sums[at, row], column, row, step, lane)
+                body.append(Store(tile, (lane,), value, loc=self.loc))
         return self._each((lane,), (self.lanes,), *body)
 
-    def _named(self, numbers: list[list[Expr]]) -> tuple[list[Stmt], list[list[Expr]]]:
-        """Names for numbers, which all rows multiply."""
-        names = [[tirx.Var("number", "float32") for _ in held] for held in numbers]
-        pairs = (
-            pair for own, held in zip(names, numbers, strict=True) for pair in zip(own, held, strict=True)
+    def _words(self, column: Column, step: Var, lane: Var) -> Words:
+        """The integers of a step and a column, and what its groups share, by names."""
+        names = [tirx.Var(self.groups.integer.name, dtype_of(self.groups.integer)) for _ in self._parts()]
+        shared = {name: tirx.Var(name.name, dtype_of(name)) for name in column.steps.shared}
+        group = self._group(step, lane)
+        binds = [
+            Bind(shared[name], load_at(tile, group), loc=self.loc)
+            for name, tile in column.steps.shared.items()
+        ]
+        binds += (
+            Bind(name, self._integer(column.at, step, lane, part), loc=self.loc)
+            for part, name in enumerate(names)
         )
-        return [Bind(name, value, loc=self.loc) for name, value in pairs], names
+        numbers = [
+            [substitute(each, {self.groups.integer: name} | shared) for each in self.groups.numbers]
+            for name in names
+        ]
+        return Words(binds, numbers)
 
-    def _terms(self, numbers: Sequence[Expr], row: int, vector: Expr, lane: Expr) -> list[Expr]:
-        """The products of the numbers of one integer a lane."""
-        return [number * self._held(row, vector, plane, lane) for plane, number in enumerate(numbers)]
+    def _places(self) -> Sequence[int]:
+        """What is multiplied at once: the places of numbers in an integer."""
+        return range(self.groups.each)
+
+    def _named(self, numbers: list[Expr], place: int, body: list[Stmt]) -> list[Expr]:
+        """The numbers at a place, by names that ``body`` has then: all rows multiply them."""
+        name = tirx.Var("number", "float32")
+        body.append(Bind(name, numbers[place], loc=self.loc))
+        return [name]
+
+    def _terms(
+        self, numbers: Sequence[Expr], row: int, vector: Expr, place: int, lane: Expr
+    ) -> Sequence[Sequence[Expr]]:
+        """The products of the numbers at a place, those that are one instruction together."""
+        return [[number * self._held(row, vector, place, lane)] for number in numbers]
+
+    def _sum(self, before: Expr | None, terms: Sequence[Sequence[Expr]], body: list[Stmt]) -> Expr:
+        """A name for what is ``before`` and ``terms`` behind it, which ``body`` has then."""
+        for together in terms:
+            name = tirx.Var("sum", "float32")
+            value = reduce(add, together) if before is None else reduce(add, together, before)
+            body.append(Bind(name, value, loc=self.loc))
+            before = name
+        return before
+
+    def _scaled(self, value: Expr, column: Column, row: int, step: Var, lane: Var) -> Expr:
+        """The sum of a column and a row with ``value``, the products of a step, times their scale."""
+        group, before = self._group(step, lane), load_at(column.own[row], lane)
+        offset = column.steps.offset(row)
+        if offset is not None:
+            added = tirx.BufferLoad(self.sums, [int32(row), step, lane])
+            before = added * load_at(offset, group) + before
+        return value * load_at(column.steps.scale(row), group) + before
 
     def _parts(self) -> range:
         """Vectors of lanes of a step."""
@@ -307,18 +400,15 @@ class GroupSums:
         """The group of a lane in a step."""
         return step if self.together == 1 else step * self.together + lane * self.word // self.groups.width
 
-    def _integer(self, step: Expr, lane: Expr, part: int) -> Expr:
+    def _integer(self, column: Expr, step: Expr, lane: Expr, part: int) -> Expr:
         """The integer of a lane."""
         at = lane + part * self.lanes
-        values = {
-            self.groups.group: self.piece * self.count + self._group(step, lane),
-            self.product.column: self.col,
-        }
+        values = self._place_of(self._group(step, lane), column)
         read = self.groups.read(at if self.together == 1 else at % self.groups.width)
         return simplified(substitute(read, values), sym.Analyzer())
 
-    def _gained(self, row: int, own: Var, lane: Var) -> Store:
-        place = (int32(row), self.col, lane)
+    def _gained(self, row: int, column: Expr, own: Var, lane: Var) -> Store:
+        place = (int32(row), column, lane)
         value = tirx.BufferLoad(self.total, list(place)) + load_at(own, lane)
         return Store(self.total, place, value, loc=self.loc)
 
@@ -360,52 +450,9 @@ class GroupSums:
         return Parallel(loop, extents, body, loc=self.loc)
 
 
-class OfSteps:
-    """Tiles of what each of ``count`` groups has for itself: its scale and its offset, which may differ from
-    one of ``rows`` of activations to the next, and the values of its ``shared`` names. ``values`` are what
-    fills them."""
-
-    def __init__(self, groups: GroupNumbers, count: int, row: Var, rows: int) -> None:
-        self.count, self.row, self.rows = count, row, rows
-        self.values: dict[Var, Expr] = {}
-        self._scales = self._by_row("steps", groups.scale)
-        self.shared = {name: new_tile(str(name.name), count) for name in groups.shared}
-        self.values |= {tile: groups.shared[name] for name, tile in self.shared.items()}
-        self._offsets = [] if groups.offset is None else self._by_row("offsets", groups.offset)
-
-    def _by_row(self, name: str, value: Expr) -> list[Var]:
-        """Tiles of ``value``: one, or one for each row where rows differ."""
-        rows = range(self.rows if uses(value, (self.row,)) else 1)
-        tiles = [new_tile(name, self.count) for _ in rows]
-        filled = (substitute(value, {self.row: int32(at)}) for at in rows)
-        self.values |= zip(tiles, filled, strict=True)
-        return tiles
-
-    def scale(self, row: int) -> Var:
-        """The tile of scales of a row."""
-        return self._scales[row % len(self._scales)]
-
-    def offset(self, row: int) -> Var | None:
-        """The tile of offsets of a row; None where groups have none."""
-        return self._offsets[row % len(self._offsets)] if self._offsets else None
-
-
-def new_tile(name: str, *shape: int, dtype: str = "float32") -> Var:
-    """A tile of the block."""
-    return tirx.decl_buffer(shape, dtype, name, scope="local.fragment")
-
-
-def load_at(tile: Var, at: Expr) -> Expr:
-    """Element ``at`` of a tile of one axis."""
-    return tirx.BufferLoad(tile, [at])
-
-
-def far_mark(value: Expr, bound: float) -> Expr:
-    """0 where ``value`` is less than ``bound`` on both sides of 0, else 1, as of NaN; float32."""
-    near = tirx.And(value > tirx.const(-bound, "float32"), value < tirx.const(bound, "float32"))
-    return tirx.if_then_else(near, tirx.const(0.0, "float32"), tirx.const(1.0, "float32"))
-
-
-def are_near(far: Var) -> Expr:
-    """Whether ``far``, the largest of such marks, says so of none."""
-    return tirx.EQ(load_at(far, int32(0)), tirx.const(0.0, "float32"))
+def over_parts(value: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """``change`` of ``value``, which never falls as it grows: of a minimum that of both, of which bounds are
+    known."""
+    if isinstance(value, tirx.Min):
+        return tirx.min(over_parts(value.a, change), over_parts(value.b, change))
+    return change(value)

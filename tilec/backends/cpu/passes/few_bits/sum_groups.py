@@ -37,7 +37,8 @@ from tilec.backends.cpu.passes.few_bits.group_bytes import are_bytes, integers_o
 from tilec.backends.cpu.passes.few_bits.group_loops import loop_product
 from tilec.backends.cpu.passes.few_bits.group_numbers import group_numbers, is_zero_beyond
 from tilec.backends.cpu.passes.few_bits.group_offsets import sums_stmts
-from tilec.backends.cpu.passes.few_bits.group_sums import LANES, GroupProduct
+from tilec.backends.cpu.passes.few_bits.group_sums import GroupProduct
+from tilec.backends.cpu.passes.few_bits.group_tiles import LANES
 from tilec.backends.cpu.passes.few_bits.stored_tiles import CONVERTED
 from tilec.backends.cpu.products.byte_words import BYTES
 from tilec.ir.exprs import cast_to, dtype_of, int_value, linear_in, loads, uses

@@ -55,11 +55,11 @@ def _asking(block: Block, names: dict[Var, Expr]) -> Block:
 def _with_rows(rows: For, names: dict[Var, Expr]) -> Block:
     nests = (_Columns(rows.var, (stmt,), names) for stmt in rows.body if isinstance(stmt, For))
     found = dict(chain.from_iterable(nest.lines() for nest in nests))
-    if not (read := [item.buffer for lines in found.values() for item in lines]):
+    if not (read := [item for lines in found.values() for item in lines]):
         return (rows,)
     later = tirx.Var("later", dtype_of(rows.var))
     body = rewrite_blocks(rows.body, lambda block: _ahead(block, found, rows.var, later))
-    count = tirx.Cast(dtype_of(rows.var), _later(read))
+    count = tirx.Cast(dtype_of(rows.var), _later(read, rows.var))
     return Bind(later, count, loc=rows.loc), replace(rows, body=body)
 
 
@@ -78,11 +78,18 @@ def _asked(item: Access, row: Var, later: Var) -> AskAhead:
     return AskAhead(item.buffer, item.indices, ahead, SECOND)
 
 
-def _later(read: list[Buffer]) -> Expr:
-    """How many rows of the longest that is read come to that many bytes: a short row beside it, asked for
-    earlier than that, would be out of the cache again before it is read."""
-    longest = reduce(tirx.max, map(_row_bytes, dict.fromkeys(read)), tirx.const(1, _BYTES))
+def _later(read: list[Access], row: Var) -> Expr:
+    """How many trips of the longest rows that are read come to that many bytes: a short row beside it, asked
+    for earlier than that, would be out of the cache again before it is read."""
+    sizes = {item.buffer: _row_bytes(item.buffer) * _rows_of_trip(item, row) for item in read}
+    longest = reduce(tirx.max, sizes.values(), tirx.const(1, _BYTES))
     return tirx.truncdiv(tirx.const(_AHEAD - 1, _BYTES), longest) + 1
+
+
+def _rows_of_trip(item: Access, row: Var) -> int:
+    """How many rows of a tensor a trip of the loop over ``row`` goes on; 0 where that is not known."""
+    factors = linear_in(item.indices[0], [row])
+    return max(0, int_value(factors[0]) or 0) if factors else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +120,7 @@ class _Columns:
     def _is_of_row(self, item: Access) -> bool:
         """Whether an element of a tensor lies in the row at hand, in columns that no loop comes back to."""
         (row, *columns), picks = item.indices, [loop.var for loop in self.loops if _trips(loop) != 1]
-        factors = linear_in(row, [self.row])
-        if not factors or int_value(factors[0]) != 1 or uses(row, picks):
+        if not _rows_of_trip(item, self.row) or uses(row, picks):
             return False
         again = any(uses(index, (self.row,)) for index in columns)
         return not again and all(any(uses(index, (var,)) for index in columns) for var in picks)
