@@ -30,11 +30,19 @@ COUNT = 32
 
 @dataclass(frozen=True, eq=False)
 class BitNumber:
-    """What the lower bits of ``word >> shift`` choose from ``values``, upper halves of float32 numbers."""
+    """What the lower bits of ``word >> shift`` choose from ``values``, upper halves of float32 numbers, of
+    which the first ``choices`` come again and again."""
 
     word: Var
     shift: int
     values: tuple[int, ...]
+    choices: int
+
+    @property
+    def numbers(self) -> list[float]:
+        """What is chosen from, as numbers."""
+        halves = self.values[: self.choices]
+        return [struct.unpack("<f", (half << 16).to_bytes(4, "little"))[0] for half in halves]
 
 
 def has_tables(target: Target) -> bool:
@@ -62,9 +70,9 @@ def bit_number(expr: Expr) -> BitNumber | None:
         return None
     values = [_upper_half(expr, fields[0], number) for number in range(mask + 1)]
     known = [value for value in values if value is not None]
-    return (
-        BitNumber(word, shift, tuple(known) * (COUNT // len(values))) if len(known) == len(values) else None
-    )
+    if len(known) < len(values):
+        return None
+    return BitNumber(word, shift, tuple(known) * (COUNT // len(values)), len(values))
 
 
 def _upper_half(expr: Expr, field: Expr, number: int) -> int | None:

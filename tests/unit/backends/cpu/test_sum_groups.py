@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -61,6 +63,7 @@ FORMS = {
     "minima": ("uint8", 2, f"cast(float32, {NIBBLE}) * {SCALE} + cast(float32, {ZERO}) * {SCALE}"),
     "words": ("int32", 8, f"cast(float32, (packed[j, k // 8] >> k % 8 * 4 & 15) - 8) * {SCALE}"),
     "unsigned words": ("uint32", 8, f"cast(float32, {UNSIGNED}) * {SCALE} - cast(float32, {ZERO}) * {SCALE}"),
+    "signed words": ("uint32", 8, f"cast(float32, (cast(int32, {UNSIGNED}) ^ 8) - 8) * {SCALE}"),
     "pairs": ("uint8", 4, f"cast(float32, cast(int32, packed[j, k // 4]) >> k % 4 * 2 & 3) * {SCALE}"),
     "signed bytes": ("int8", 2, f"cast(float32, ({NIBBLE} ^ 8) - 8) * {SCALE}"),
     "codes": ("uint8", 2, f"L[1, {NIBBLE}] * {SCALE}"),
@@ -92,7 +95,7 @@ def has_product(**parts: object) -> bool:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("rows", [1, 4])
 def test_few_rows_take_numbers_as_they_are_stored(form: str, rows: int) -> None:
-    group = 64 if form in ("words", "unsigned words", "pairs", "shifted codes") else 32
+    group = 64 if form in ("words", "unsigned words", "signed words", "pairs", "shifted codes") else 32
     few = rows == 1 or form != "plain bytes"  # which products of several rows read
     assert has_product(form=form, rows=rows, group=group) != few
     assert has_product(form=form, rows=rows, group=64) != few
@@ -218,7 +221,7 @@ def weights(form: str, stored: np.ndarray, scales: np.ndarray, zeros: np.ndarray
         "apart, with zeros": spread[1],
         "float offset": 8,
     }
-    if form == "signed bytes":
+    if form.startswith("signed "):
         numbers = (numbers ^ 8) - 8
     sign = -1 if form == "zeros in float32" else 1
     return sign * (numbers - less.get(form, 0)) * spread[0]
@@ -233,6 +236,7 @@ def weights(form: str, stored: np.ndarray, scales: np.ndarray, zeros: np.ndarray
             "float16",
             ("offset", "zeros in float32", "words", "pairs", "codes", "plain bytes", "apart"),
         ),
+        ("x86-64-v3", 2, "float32", ("signed words", "unsigned words")),
         ("x86-64-v4", 3, "bfloat16", ("zeros", "minima", "bytes", "shifted codes", "apart, with zeros")),
     ],
 )
@@ -269,6 +273,7 @@ def check_forms(
     ("target", "rows", "group", "forms"),
     [
         ("x86-64-v3", 1, 32, ("offset", "zeros", "signed bytes", "copied codes", "apart, with zeros")),
+        ("x86-64-v3", 2, 64, ("zeros", "float offset", "pairs", "signed bytes")),
         ("x86-64-v4", 1, 32, ("offset", "signed bytes", "minima", "zeros in float32", "codes", "apart")),
         ("x86-64-v4", 4, 64, ("zeros in float32", "pairs", "float offset")),
         ("x86-64-v4", 3, 128, ("zeros", "codes")),
@@ -300,22 +305,46 @@ def _summed(kernel: str, target: str = "x86-64-v4") -> str:
 
 
 @pytest.mark.parametrize(
-    ("form", "target", "signs"),
+    ("form", "target", "rows", "placed"),
     [
-        ("offset", "x86-64-v3", True),
-        ("offset", "aarch64", True),
-        ("apart", "x86-64-v3", True),
-        ("float offset", "x86-64-v3", True),
-        ("words", "x86-64-v2", True),
-        ("offset", "x86-64-v4", False),
-        ("zeros", "x86-64-v3", False),
-        ("pairs", "x86-64-v3", False),
+        ("offset", "x86-64-v3", 1, True),
+        ("offset", "aarch64", 2, True),
+        ("apart", "x86-64-v3", 1, True),
+        ("float offset", "x86-64-v3", 1, True),
+        ("words", "x86-64-v2", 1, True),
+        ("unsigned words", "x86-64-v3", 2, True),
+        ("signed bytes", "x86-64-v3", 1, True),
+        ("signed words", "x86-64-v3", 1, True),
+        ("zeros", "x86-64-v3", 2, True),
+        ("pairs", "x86-64-v3", 1, True),
+        ("offset", "x86-64-v4", 1, False),
+        ("offset", "x86-64-v3", 3, False),
+        ("shifted codes", "x86-64-v3", 1, False),
     ],
 )
-def test_numbers_less_half_of_their_range_have_signs(form: str, target: str, signs: bool) -> None:
-    """Shifts of words give them, unless lanes look numbers up."""
-    kernel = text(form, group=64).replace("div=32", "div=256")
-    assert (f"^ {0x88888888 - (1 << 32)}" in _summed(kernel, target)) == signs
+def test_numbers_stay_in_their_place(form: str, target: str, rows: int, placed: bool) -> None:
+    """A mask takes them from words, and activations are divided by what they are too large, unless lanes look
+    numbers up, a table has them, or rows are more."""
+    summed = _summed(text(form, rows, 64).replace("div=32", "div=256"), target)
+    first, each = (48, 0.25) if form == "pairs" else (240, 0.0625)
+    masks = [re.search(rf"(word|stored)\w* & (uint32\()?{mask}\b", summed) for mask in (first, first << 4)]
+    assert [*map(bool, masks), f"* {each}" in summed] == [placed] * 3
+    assert (f"^ {0x88888888 - (1 << 32)}" in summed) == (form.startswith("signed ") and placed)
+
+
+@pytest.mark.parametrize("size", [2.0**-126, 2.0**-100, 2.0**-90])
+def test_tiny_activations_keep_their_bits(size: float) -> None:
+    """Those that would lose some, divided by what numbers in their place are too large."""
+    (m, n, k), rng = (1, 19, 256), np.random.default_rng(3)
+    a = (rng.uniform(1, 2, (m, k)) * size).astype(np.float32)
+    w, y = rng.integers(0, 256, (n, k // 2)).astype(np.uint8), np.zeros((16, 64), np.float32)
+    scales, zeros = np.full((n, k // 32), 0.5, np.float16), np.zeros((n, k // 32), np.uint8)
+    c = np.zeros((m, n), np.float32)
+    library = Library({"k": text("offset", wide="float32").replace("div=32", "div=256")}, "x86-64-v3")
+    library.run("k", [a, w, scales, zeros, CODES, y, c], {"M": m, "N": n, "K": k})
+    numbers = np.stack([w & 15, w >> 4], axis=-1).reshape(n, k).astype(np.float64) - 8
+    most = np.abs(a.astype(np.float64)) @ np.abs(numbers).T * 0.5
+    assert np.all(np.abs(c - a.astype(np.float64) @ numbers.T * 0.5) < most * 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -325,21 +354,23 @@ def test_numbers_less_half_of_their_range_have_signs(form: str, target: str, sig
         ("minima", "x86-64-v4", 1, 32, True),
         ("zeros in float32", "aarch64", 1, 128, True),
         ("shifted codes", "x86-64-v3", 1, 64, False),
-        ("offset", "x86-64-v3", 1, 32, False),
-        ("zeros", "x86-64-v3", 2, 32, False),
+        ("offset", "x86-64-v3", 1, 32, True),
+        ("offset", "x86-64-v4", 1, 32, False),
+        ("zeros", "x86-64-v3", 2, 32, True),
+        ("zeros", "x86-64-v3", 3, 32, False),
         ("zeros", "x86-64-v4", 1, 128, False),
         ("zeros", "x86-64-v4+vnni+avx512bf16", 4, 128, True),
     ],
 )
 def test_offsets_apart_from_numbers(form: str, target: str, rows: int, group: int, apart: bool) -> None:
-    """Where a group has some, and they cost an operation for each number: one row that looks nothing up for
-    its group, and pairs."""
+    """Where a group has some, and they cost an operation for each number: rows whose numbers stay in their
+    place, one that looks nothing up for its group, and pairs."""
     kernel = text(form, rows, group).replace("div=32", "div=256")
     stmts = walk(lower(parse_kernel(kernel), parse_target(target), until="sum_groups").body)
     assert sum(isinstance(stmt, If) for stmt in stmts) == apart
 
 
-@pytest.mark.parametrize("form", ["zeros", "minima"])
+@pytest.mark.parametrize("form", ["zeros", "minima", "offset"])
 def test_infinite_activations_stay_infinite(form: str) -> None:
     """A row of one infinite activation, and one of NaN."""
     a = np.ones((2, 64), np.float16)
@@ -348,5 +379,7 @@ def test_infinite_activations_stay_infinite(form: str) -> None:
     scales, zeros = np.array([[1.0, 1.0], [-2.0, -2.0], [0.5, 0.5]], np.float16), np.full((3, 2), 3, np.uint8)
     c = np.zeros((2, 3), np.float32)
     args = [a, w, scales, zeros, CODES, y, c]
-    Library({"k": text(form)}, "x86-64-v3").run("k", args, {"M": 2, "N": 3, "K": 64})
+    Library({"k": text(form).replace("div=32", "div=64")}, "x86-64-v3").run(
+        "k", args, {"M": 2, "N": 3, "K": 64}
+    )
     np.testing.assert_array_equal(c, np.float32([[np.inf, -np.inf, np.inf], [np.nan] * 3]))

@@ -60,7 +60,8 @@ class GroupNumbers:
     ``stored`` is what memory has at ``at`` of group ``group``; its numbers lie side by side along K, or
     ``apart``, each as many elements behind the one before as the group has of what memory has. An integer is
     as many of these as are ``joined``, the first one in its lowest bits, with the bits of ``flipped`` turned
-    over; a float of 8 bits is a float32 in its place."""
+    over; a float of 8 bits is a float32 in its place. Numbers may be as many ``times`` too large, powers of
+    two, by which activations are divided."""
 
     group: Var
     at: Var
@@ -74,6 +75,7 @@ class GroupNumbers:
     joined: int = 1
     flipped: int = 0
     offset: Expr | None = None
+    times: tuple[int, ...] = ()
 
     @property
     def each(self) -> int:
@@ -99,7 +101,9 @@ class GroupNumbers:
             return cast_to(substitute(self.stored, {self.at: at}), dtype_of(self.integer))
         parts = [substitute(self.stored, {self.at: at * self.joined + part}) for part in range(self.joined)]
         whole = parts[0] if self.joined == 1 else _joined(parts, dtype_of(self.integer))
-        return whole ^ _signed(self.flipped) if self.flipped else whole
+        if not self.flipped:
+            return whole
+        return cast_to(cast_to(whole, "int32") ^ _signed(self.flipped), dtype_of(whole))
 
     @property
     def is_zero_beyond(self) -> bool:

@@ -8,7 +8,9 @@ own[p] += steps[t] * (number * planes[t, 0, p] + ...) + offsets[t] * sums[t, p]
 
 That is so of finite activations: an infinite one times an offset would take what it is times a number off,
 and leave NaN. Activations are looked through for such once in front of the product, which is made as its
-numbers are written where one is found.
+numbers are written where one is found. Where lanes look nothing up, numbers then stay where they are in their
+word, many times as large (`group_words.in_place`); activations are divided by as much, which those that are
+nearly 0 would not bear.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 #: What is far from any activation, and far from overflowing when numbers of few bits multiply it.
 _BOUND = 2.0**64
+#: Activations that keep their bits, divided by what numbers in their place are times too large.
+_LEAST = 2.0**-98
 
 
 class Activations(Protocol):
@@ -59,22 +63,23 @@ def sums_stmts(product: GroupProduct, target: Target) -> list[Stmt]:
     forms, of which the first one is for activations that are finite. A loop that is scaled is itself the
     other form."""
     exact, apart = sums_of(product, target), without_offsets(product.groups)
-    if apart is None:
-        return exact.stmts()
-    moved = sums_of(replace(product, groups=apart), target)
-    if not _gains(moved):
+    moved = sums_of(replace(product, groups=apart or product.groups), target, near=True)
+    if moved.groups.times:
+        return if_finite(exact, moved.stmts(), exact.stmts(), _LEAST)
+    if apart is None or not _gains(moved):
         return exact.stmts()
     if product.scaled:
         return moved.stmts()
     return if_finite(exact, moved.stmts(), exact.stmts())
 
 
-def if_finite(sums: Activations, finite: list[Stmt], others: list[Stmt]) -> list[Stmt]:
-    """The statements for finite activations, where all of ``sums`` are, else ``others``."""
+def if_finite(sums: Activations, finite: list[Stmt], others: list[Stmt], least: float = 0.0) -> list[Stmt]:
+    """The statements for finite activations, where all of ``sums`` are, else ``others``; those nearer to 0
+    than ``least`` count as others."""
     far = new_tile("far", 1)
     return [
         Alloc(far, loc=sums.loc),
-        *_looked_through(sums, far),
+        *_looked_through(sums, far, least),
         If(are_near(far), tuple(finite), tuple(others), loc=sums.loc),
     ]
 
@@ -87,13 +92,13 @@ def _gains(moved: GroupSums) -> bool:
     return moved.rows == 1 and not (moved.tables and moved.together == 1)
 
 
-def _looked_through(sums: Activations, far: Var) -> list[Stmt]:
+def _looked_through(sums: Activations, far: Var, least: float) -> list[Stmt]:
     """``far[0]`` = whether an activation is not within the bound, as 1 or 0."""
     piece, at = tirx.Var("c", "int32"), tirx.Var("i", "int32")
     found = new_tile("found", sums.elements)
     body: list[Stmt] = [Alloc(found, loc=sums.loc)]
     for row in range(sums.rows):
-        mark = far_mark(sums.activation(row, piece, at), _BOUND)
+        mark = far_mark(sums.activation(row, piece, at), _BOUND, least)
         body += [
             Parallel((at,), (sums.elements,), (Store(found, (at,), mark, loc=sums.loc),), loc=sums.loc),
             Reduce("max", whole_region(found), whole_region(far), 0, False, loc=sums.loc),

@@ -36,13 +36,13 @@ _HALF = 16
 _BOUND = 65536.0
 
 
-def sums_of(product: GroupProduct, target: Target) -> GroupSums:
+def sums_of(product: GroupProduct, target: Target, near: bool = False) -> GroupSums:
     """What takes the place of ``product``: sums of bytes where it adds up integers, by pairs where the target
     has an instruction for them, the activations are 16-bit floats and bfloat16 holds the numbers of whole
-    words."""
+    words. ``near``: for activations that are finite, of which none is tiny."""
     if dtype_of(product.activation) in BYTES:
         return byte_sums(product, target)
-    sums = GroupSums(product, has_tables(target))
+    sums = GroupSums(product, has_tables(target), near)
     if pair_form(target) is None or dtype_of(product.activation) not in _PARTS:
         return sums
     pairs = _pairs(sums)

@@ -22,7 +22,7 @@ from tilec.backends.cpu.passes.few_bits.group_tiles import (
     load_at,
     new_tile,
 )
-from tilec.backends.cpu.passes.few_bits.group_words import in_words, with_signs
+from tilec.backends.cpu.passes.few_bits.group_words import in_place, in_words
 from tilec.backends.cpu.passes.place_tiles import ASKED
 from tilec.backends.cpu.products.packing import whole_region
 from tilec.ir.exprs import cast_to, dtype_of, int32, int_value, substitute
@@ -42,6 +42,8 @@ _HELD, _SHARED = 16384, 32768
 #: Columns that are multiplied together at most, and sums of these and all rows; activations of one row that
 #: have fewer bytes are loaded for each column (docs/performance/cpu-2026-11-30.md).
 _BESIDE, _SUMS, _WIDE = 4, 8, 4
+#: Rows that numbers stay in their place for: sums of more want the registers of masks (the same page).
+_PLACED = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,13 +83,14 @@ class GroupSums:
     """What takes the place of one product. A *piece* are trips of its loop whose activations are held, a
     *step* are groups that fill lanes. ``bytes`` are those of an activation as it is held, ``held`` is its
     type as it lies, ``kind`` that of sums, ``word`` how many integers of a group a lane has; ``tables``:
-    lanes look numbers of few bits up."""
+    lanes look numbers of few bits up. ``near``: activations are finite and none is tiny."""
 
     bytes, word = 4, 1
     held = kind = "float32"
 
-    def __init__(self, product: GroupProduct, tables: bool) -> None:
-        self.product, self.tables, self.loc = product, tables, product.gemm.loc
+    def __init__(self, product: GroupProduct, tables: bool, near: bool = False) -> None:
+        self.product, self.loc = product, product.gemm.loc
+        self.tables, self.near = tables, near
         self.rows, self.columns = product.rows, int_value(product.gemm.c.extent[not product.turned]) or 1
         self.depth = int_value(product.gemm.a.extent[1]) or 1
         self.beside = self._beside(tables)
@@ -123,8 +126,9 @@ class GroupSums:
         words = in_words(plain)
         together = 0 if words is None else self._together(words)
         groups = plain if words is None or not together else words
-        signs = self.rows == 1 and not self.tables  # of several rows registers bound, and signs take one more
-        return with_signs(groups) if signs else groups, together or self._together(plain) or 1
+        few = self.rows <= _PLACED and not self.tables
+        placed = in_place(groups) if self.near and few else None
+        return placed or groups, together or self._together(plain) or 1
 
     def _together(self, groups: GroupNumbers) -> int:
         """How many groups fill lanes; 0 where pieces are no multiples of as many, or the loop is none."""
@@ -215,7 +219,7 @@ class GroupSums:
         """``sums`` = the activations that a lane multiplies in a step, added up."""
         step, lane, parts = tirx.Var("t", "int32"), tirx.Var("p", "int32"), self._parts()
         terms = (
-            self._held(row, step * len(parts) + part, plane, lane)
+            self._multiplied(self._held(row, step * len(parts) + part, plane, lane), plane)
             for part in parts
             for plane in range(self.groups.each)
         )
@@ -234,12 +238,22 @@ class GroupSums:
             Store(
                 self.planes,
                 (int32(row), vector, int32(plane), lane),
-                self._as_it_lies(integer, plane),
+                self._divided(self._as_it_lies(integer, plane), plane),
                 loc=self.loc,
             )
             for plane in range(each)
         )
         return self._in_vectors(vector, self._each((lane,), (self.lanes,), *stores))
+
+    def _divided(self, activation: Expr, plane: int) -> Expr:
+        """An activation, divided by how many times too large the number is that it is multiplied by."""
+        times = self.groups.times[plane] if self.groups.times else 1
+        return activation if times == 1 else activation * tirx.const(1.0 / times, "float32")
+
+    def _multiplied(self, held: Expr, plane: int) -> Expr:
+        """What ``_divided`` gave, as it was."""
+        times = self.groups.times[plane] if self.groups.times else 1
+        return held if times == 1 else held * tirx.const(float(times), "float32")
 
     def _in_vectors(self, vector: Var, stmt: Stmt) -> Stmt:
         """``stmt`` for each vector of integers of a piece."""

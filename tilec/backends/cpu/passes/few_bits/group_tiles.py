@@ -89,10 +89,15 @@ def load_at(tile: Var, at: Expr) -> Expr:
     return tirx.BufferLoad(tile, [at])
 
 
-def far_mark(value: Expr, bound: float) -> Expr:
-    """0 where ``value`` is less than ``bound`` on both sides of 0, else 1, as of NaN; float32."""
-    near = tirx.And(value > tirx.const(-bound, "float32"), value < tirx.const(bound, "float32"))
-    return tirx.if_then_else(near, tirx.const(0.0, "float32"), tirx.const(1.0, "float32"))
+def far_mark(value: Expr, bound: float, least: float = 0.0) -> Expr:
+    """0 where ``value`` is less than ``bound`` on both sides of 0, and 0 or no nearer to it than ``least``,
+    else 1, as of NaN; float32."""
+    low, high, zero = (tirx.const(each, "float32") for each in (-bound, bound, 0.0))
+    near = tirx.And(value > low, value < high)
+    if least:
+        above, below = value >= tirx.const(least, "float32"), value <= tirx.const(-least, "float32")
+        near = tirx.And(near, tirx.Or(tirx.EQ(value, zero), tirx.Or(above, below)))
+    return tirx.if_then_else(near, zero, tirx.const(1.0, "float32"))
 
 
 def are_near(far: Var) -> Expr:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cpu.bit_numbers import bit_number
 from tilec.backends.cpu.passes.few_bits.group_numbers import BYTE, bits_of
 from tilec.backends.cpu.passes.few_bits.stored_tiles import CONVERTED
 from tilec.ir.exprs import cast_to, dtype_of, int_value, transform
@@ -88,54 +89,71 @@ class _Part:
         return shift if shift is not None and 0 <= shift < BYTE and inner.same_as(self.byte) else None
 
 
-def with_signs(groups: GroupNumbers) -> GroupNumbers:
-    """Numbers of words that are fields less half of their range, ``(word >> s & 15) - 8``, as fields with
-    signs, once the upper bit of each is flipped: two shifts in place of a shift, a mask and a difference.
-    ``groups`` where some are something else, or integers no words."""
-    if dtype_of(groups.integer) != _WORD:
-        return groups
-    fields = [_offset_field(number, groups.integer) for number in groups.numbers]
+def in_place(groups: GroupNumbers) -> GroupNumbers | None:
+    """Numbers of words as fields that stay where they are in the word: a mask and a conversion make each, as
+    many ``times`` what it is as its lowest bit has, and all numbers share what is taken off them. Fields with
+    signs have none once their upper bits are flipped. None where integers are no words, or numbers are
+    something else than a field and a number that all share.
+
+    float32((word >> 4 & 15) - 8)          16 * (x + 8) = float32(word & 240)
+    """
+    is_word = dtype_of(groups.integer) in (_WORD, f"u{_WORD}")
+    fields = [_field(number) for number in groups.numbers] if is_word else []
     known = [field for field in fields if field is not None]
-    if len(known) < len(fields):
-        return groups
-    numbers = tuple(cast_to(field.signed(groups.integer), "float32") for field in known)
-    return replace(groups, numbers=numbers, flipped=reduce(or_, (field.upper for field in known)))
+    if not known or len(known) < len(fields) or len({(field.offset, field.signed) for field in known}) > 1:
+        return None
+    flipped = reduce(or_, (field.upper for field in known)) if known[0].signed else 0
+    offset = tirx.const(known[0].offset, "float32") * groups.scale
+    return replace(
+        groups,
+        numbers=tuple(field.in_place(groups.integer) for field in known),
+        times=tuple(field.times for field in known),
+        flipped=flipped,
+        offset=offset if groups.offset is None else groups.offset + offset,
+    )
 
 
 @dataclass(frozen=True)
 class _Field:
-    """``bits`` of a word from bit ``first`` on."""
+    """``bits`` of a word from bit ``first`` on and an ``offset``; they are ``signed`` where their upper bit
+    counts below 0, which is in the offset then."""
 
     first: int
     bits: int
+    offset: float
+    signed: bool
 
     @property
     def upper(self) -> int:
         """The word with its upper bit alone."""
         return 1 << self.first + self.bits - 1
 
-    def signed(self, word: Var) -> Expr:
-        """The field of ``word`` as a number with a sign."""
-        above = BYTE * _BYTES - self.bits
-        left = word << tirx.const(above - self.first, _WORD) if above > self.first else word
-        return left >> tirx.const(above, _WORD)
+    @property
+    def times(self) -> int:
+        """How many times as large the field is in its place; the one that has the sign is shifted down."""
+        return 1 if self.first + self.bits == BYTE * _BYTES else 1 << self.first
+
+    def in_place(self, word: Var) -> Expr:
+        """The field of ``word``, in float32."""
+        kind, mask = dtype_of(word), (1 << self.bits) - 1
+        if self.times == 1:
+            field = (word >> tirx.const(self.first, kind) if self.first else word) & tirx.const(mask, kind)
+        else:
+            field = word & tirx.const(mask << self.first, kind)
+        return cast_to(cast_to(field, _WORD), "float32")
 
 
-def _offset_field(number: Expr, word: Var) -> _Field | None:
-    """The field of a number ``float32((word >> s & mask) - half)``, taken off as an integer with a sign or as
-    a float; None for another number."""
-    inner = number.value if isinstance(number, tirx.Cast) else number
-    masked = _uncast(inner.a) if isinstance(inner, tirx.Sub) else None
-    if not isinstance(masked, tirx.BitwiseAnd) or dtype_of(inner).startswith("uint"):
+def _field(number: Expr) -> _Field | None:
+    """The field that a number of a word is, plus a number; None where it is something else."""
+    found = bit_number(number)
+    if found is None:
         return None
-    half = inner.b.value if isinstance(inner.b, tirx.FloatImm) else int_value(inner.b)
-    mask, shifted = int_value(masked.b), masked.a
-    shift = int_value(shifted.b) if isinstance(shifted, tirx.RShift) else 0
-    held = shifted.a if isinstance(shifted, tirx.RShift) else shifted
-    if mask is None or half is None or shift is None or mask & mask + 1 or 2 * half != mask + 1:
-        return None
-    kept = mask <= _HELD or masked.same_as(inner.a)
-    return _Field(shift, mask.bit_length()) if kept and held.same_as(word) else None
+    half, numbers = found.choices // 2, found.numbers
+    for signed in (False, True):
+        moved = [numbers[at ^ half] for at in range(found.choices)] if signed else numbers
+        if moved == [moved[0] + at for at in range(found.choices)]:
+            return _Field(found.shift, found.choices.bit_length() - 1, moved[0], signed)
+    return None
 
 
 def _uncast(expr: Expr) -> Expr:
