@@ -7,9 +7,11 @@ import pytest
 from breadth import parametrized
 from compiled import Library, numpy_type
 
+from tilec.backends.cpu.nodes import AskAhead
 from tilec.backends.pipeline import lower
 from tilec.ir.nodes import Gemm, If, walk
 from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
 from tilec.targets import parse_target
 
 TEXT = """
@@ -87,6 +89,42 @@ def test_offsets_have_the_loop_beside_them(form: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("target", "columns", "form", "rows", "together"),
+    [
+        ("x86-64-v4", 128, "words", 1, 1),
+        ("x86-64-v4", 256, "words", 1, 2),
+        ("x86-64-v4", 384, "words", 1, 1),
+        ("x86-64-v4", 256, "words", 2, 1),
+        ("x86-64-v3", 256, "words", 1, 1),
+        ("x86-64-v4", 256, "pairs", 1, 4),
+        ("x86-64-v4", 256, "pairs", 2, 2),
+    ],
+)
+def test_vectors_of_integers_together(target: str, columns: int, form: str, rows: int, together: int) -> None:
+    """As many as half of the registers hold sums of, and as come out even."""
+    asked = [stmt for stmt in _stmts(text(form, rows, columns), target) if isinstance(stmt, AskAhead)]
+    assert len(asked) == together
+
+
+@pytest.mark.parametrize(
+    ("form", "target", "wide", "placed"),
+    [
+        ("words", "x86-64-v3", "float32", True),
+        ("words", "x86-64-v4", "float32", False),
+        ("raw", "x86-64-v3", "float16", True),
+        ("raw", "x86-64-v3", "float32", False),
+        ("words less 8", "x86-64-v3", "float32", False),
+    ],
+)
+def test_numbers_of_words_stay_in_their_place(form: str, target: str, wide: str, placed: bool) -> None:
+    """Where lanes look none up, nothing is part of a number, and sums that are so much larger are finite."""
+    values = {"raw": f"cast(float32, {WORD})", "words less 8": f"cast(float32, {WORD} - 8) * {SCALE}"}
+    kernel = text("words", wide=wide, **({"value": values[form]} if form in values else {}))
+    summed = format_kernel(lower(parse_kernel(kernel), parse_target(target), until="sum_groups"))
+    assert ("word & 240" in summed) == placed
+
+
+@pytest.mark.parametrize(
     "parts",
     [
         {"rows": 9},
@@ -134,6 +172,7 @@ def _weights(form: str, w: np.ndarray, z: np.ndarray, s: np.ndarray) -> np.ndarr
     [
         ("x86-64-v4", 1, 128, "float16", ("words", "nibbles")),
         ("x86-64-v3", 1, 64, "float32", ("words", "minima")),
+        ("x86-64-v4", 1, 256, "float32", ("words", "pairs")),
         ("x86-64-v3", 2, 256, "float16", ("plain", "pairs")),
         ("x86-64-v4+avx512bf16", 2, 128, "bfloat16", ("words", "pairs")),
         ("x86-64-v4", 16, 64, "float32", ("minima", "nibbles")),
@@ -141,6 +180,7 @@ def _weights(form: str, w: np.ndarray, z: np.ndarray, s: np.ndarray) -> np.ndarr
     ],
     fast=[
         ("x86-64-v4", 1, 128, "float16", ("words", "nibbles")),
+        ("x86-64-v4", 1, 256, "float32", ("words", "pairs")),
         ("x86-64-v3", 1, 64, "float32", ("words", "minima")),
     ],
 )

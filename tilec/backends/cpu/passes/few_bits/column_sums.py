@@ -10,7 +10,8 @@ for t in serial(0, K // 128):
     acc[0, 0:128] += part[0, 0:128] * s[t, 0:128] - zero[t, 0:128] * s[t, 0:128] * sums[0]
 
 Lanes have integers of a row, which one vector reads. What is added to numbers is multiplied by the sum of a
-trip's activations, where these are finite.
+trip's activations, where these are finite. Where lanes look nothing up, numbers stay where they are in their
+word, and sums are divided by how many times too large that makes them.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 
+from tilec.backends.cpu.bit_numbers import has_tables
 from tilec.backends.cpu.nodes import AskAhead
 from tilec.backends.cpu.passes.few_bits.group_numbers import simplified
 from tilec.backends.cpu.passes.few_bits.group_offsets import if_finite
 from tilec.backends.cpu.passes.few_bits.group_tiles import LANES, load_at, new_tile
+from tilec.backends.cpu.passes.few_bits.group_words import Field, field_of
 from tilec.backends.cpu.products.packing import whole_region
 from tilec.backends.cpu.products.tir import SECOND
 from tilec.ir.exprs import cast_to, dtype_of, int32, int_value, substitute
@@ -92,17 +95,35 @@ class ColumnSums:
         full = self.words % LANES == 0 and target.lanes(32) >= LANES
         self.lanes = LANES if full else FEW_LANES
         self.rows, self.elements = product.rows, product.depth
+        self.fields = [] if has_tables(target) else self._fields()
+        self.beside = self._beside(target)
         self.piece = tirx.Var("c", "int32")
         self.held = new_tile("held", product.rows, product.depth)
         self.sums = new_tile("sums", product.rows)
         self.part = new_tile("part", product.rows, product.columns)
+
+    def _beside(self, target: Target) -> int:
+        """Vectors of integers that are multiplied together, so that more of a row is read at once: as many as
+        half of the registers hold sums of."""
+        most = max(1, most_rows(self.product, target) // self.rows)
+        vectors = self.words // self.lanes
+        return next(count for count in range(most, 0, -1) if vectors % count == 0)
+
+    def _fields(self) -> list[Field]:
+        """The numbers of a word as fields, none where some are something else, or where sums of activations
+        could overflow in between."""
+        numbers = self.product.numbers
+        fields = [field_of(number) for number in numbers.numbers]
+        known = [field for field in fields if field is not None and field.is_plain]
+        near = numbers.has_offset or dtype_of(self.product.activation) == "float16"
+        return known if near and len(known) == len(fields) else []
 
     def stmts(self) -> list[Stmt]:
         """The statements in place of the loop."""
         body = (
             *(Alloc(tile, loc=self.loc) for tile in self._tiles()),
             *self._activations(),
-            self._vectors(tirx.Var("v", "int32"), int32(self.words // self.lanes)),
+            self._vectors(tirx.Var("v", "int32"), int32(self.words // self.lanes // self.beside)),
             self._results(),
         )
         return [self._loop(self.piece, self.pieces, body)]
@@ -141,34 +162,51 @@ class ColumnSums:
         added = Reduce("sum", whole_region(self.held), whole_region(self.sums), 1, True, loc=self.loc)
         return [filled, added]
 
-    def _vectors(self, vector: Var, count: Expr) -> For:
-        """The products of each vector of integers, into ``part``."""
-        own = [[new_tile("own", self.lanes) for _ in self.product.numbers.numbers] for _ in range(self.rows)]
-        tiles, k = [tile for row in own for tile in row], tirx.Var("k", "int32")
+    def _vectors(self, several: Var, count: Expr) -> For:
+        """The products of some vectors of integers at a time, into ``part``."""
+        vectors = [several * self.beside + at for at in range(self.beside)]
+        own = [self._own() for _ in vectors]
+        tiles, k = [tile for rows in own for row in rows for tile in row], tirx.Var("k", "int32")
         body = (
             *(Alloc(tile, loc=self.loc) for tile in tiles),
             *(Fill(whole_region(tile), tirx.const(0.0, "float32"), loc=self.loc) for tile in tiles),
-            self._loop(k, int32(self.elements), (self._step(k, vector, own),)),
-            self._parted(vector, own),
+            self._loop(k, int32(self.elements), (self._step(k, vectors, own),)),
+            *(self._parted(vector, rows) for vector, rows in zip(vectors, own, strict=True)),
         )
-        return self._loop(vector, count, body)
+        return self._loop(several, count, body)
 
-    def _step(self, k: Var, vector: Var, own: list[list[Var]]) -> Parallel:
+    def _own(self) -> list[list[Var]]:
+        """Tiles of the sums of a vector, for each row and place."""
+        return [[new_tile("own", self.lanes) for _ in self.product.numbers.numbers] for _ in range(self.rows)]
+
+    def _step(self, k: Var, vectors: list[Expr], own: list[list[list[Var]]]) -> Parallel:
         """Adds the products of a row of integers to sums of their own for each row and place."""
-        lane, numbers = tirx.Var("p", "int32"), self.product.numbers
-        read = self._stored(k, vector * self.lanes + lane)
-        ahead = self._stored(k + _AHEAD, vector * self.lanes + lane)
+        lane = tirx.Var("p", "int32")
+        body: list[Stmt] = []
+        for vector, rows in zip(vectors, own, strict=True):
+            body += self._products(k, vector * self.lanes + lane, rows, lane)
+        return Parallel((lane,), (self.lanes,), tuple(body), loc=self.loc)
+
+    def _products(self, k: Var, at: Expr, own: list[list[Var]], lane: Var) -> list[Stmt]:
+        """Adds the products of the integers ``at`` of a row, and asks for those of a later one."""
+        numbers = self.product.numbers
+        read, ahead = self._stored(k, at), self._stored(k + _AHEAD, at)
         name = tirx.Var("word", dtype_of(numbers.integer))
         body: list[Stmt] = [Bind(name, read, loc=self.loc)]
         for place, number in enumerate(numbers.numbers):
             value = tirx.Var("number", "float32")
-            body.append(Bind(value, substitute(number, {numbers.integer: name}), loc=self.loc))
+            body.append(Bind(value, self._number(place, number, name), loc=self.loc))
             for row, tiles in enumerate(own):
                 activation = tirx.BufferLoad(self.held, [int32(row), k])
                 gained = value * activation + load_at(tiles[place], lane)
                 body.append(Store(tiles[place], (lane,), gained, loc=self.loc))
-        body.append(AskAhead(read.source, tuple(read.indices), tuple(ahead.indices), SECOND))
-        return Parallel((lane,), (self.lanes,), tuple(body), loc=self.loc)
+        return [*body, AskAhead(read.source, tuple(read.indices), tuple(ahead.indices), SECOND)]
+
+    def _number(self, place: int, number: Expr, word: Var) -> Expr:
+        """A number of ``word``, where it stays in its place as many times too large."""
+        if self.fields:
+            return self.fields[place].in_place(word)
+        return substitute(number, {self.product.numbers.integer: word})
 
     def _stored(self, k: Expr, word: Expr) -> tirx.BufferLoad:
         """What memory has at ``k`` of the trip and at ``word``."""
@@ -177,20 +215,25 @@ class ColumnSums:
         indices = [sym.Analyzer().simplify(substitute(index, inside)) for index in numbers.stored.indices]
         return tirx.BufferLoad(numbers.stored.source, indices)
 
-    def _parted(self, vector: Var, own: list[list[Var]]) -> Parallel:
+    def _parted(self, vector: Expr, own: list[list[Var]]) -> Parallel:
         """``part`` = sums in the order of columns."""
         lane, each = tirx.Var("p", "int32"), self.product.numbers.each
         stores = (
             Store(
                 self.part,
                 (int32(row), (vector * self.lanes + lane) * each + place),
-                load_at(tile, lane),
+                self._divided(load_at(tile, lane), place),
                 loc=self.loc,
             )
             for row, tiles in enumerate(own)
             for place, tile in enumerate(tiles)
         )
         return Parallel((lane,), (self.lanes,), tuple(stores), loc=self.loc)
+
+    def _divided(self, value: Expr, place: int) -> Expr:
+        """A sum of numbers at a place, which are too large where they stayed in their word."""
+        times = self.fields[place].times if self.fields else 1
+        return value if times == 1 else value * tirx.const(1.0 / times, "float32")
 
     def _results(self) -> Parallel:
         """Adds what a trip comes to to the sums of the product."""

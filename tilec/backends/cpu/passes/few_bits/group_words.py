@@ -98,7 +98,7 @@ def in_place(groups: GroupNumbers) -> GroupNumbers | None:
     float32((word >> 4 & 15) - 8)          16 * (x + 8) = float32(word & 240)
     """
     is_word = dtype_of(groups.integer) in (_WORD, f"u{_WORD}")
-    fields = [_field(number) for number in groups.numbers] if is_word else []
+    fields = [field_of(number) for number in groups.numbers] if is_word else []
     known = [field for field in fields if field is not None]
     if not known or len(known) < len(fields) or len({(field.offset, field.signed) for field in known}) > 1:
         return None
@@ -114,14 +114,19 @@ def in_place(groups: GroupNumbers) -> GroupNumbers | None:
 
 
 @dataclass(frozen=True)
-class _Field:
-    """``bits`` of a word from bit ``first`` on and an ``offset``; they are ``signed`` where their upper bit
-    counts below 0, which is in the offset then."""
+class Field:
+    """A number of a word: ``bits`` of it from bit ``first`` on plus an ``offset``. They are ``signed`` where
+    their upper bit counts below 0, which is in the offset then."""
 
     first: int
     bits: int
     offset: float
     signed: bool
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the number itself."""
+        return not self.signed and self.offset == 0
 
     @property
     def upper(self) -> int:
@@ -143,7 +148,7 @@ class _Field:
         return cast_to(cast_to(field, _WORD), "float32")
 
 
-def _field(number: Expr) -> _Field | None:
+def field_of(number: Expr) -> Field | None:
     """The field that a number of a word is, plus a number; None where it is something else."""
     found = bit_number(number)
     if found is None:
@@ -152,7 +157,7 @@ def _field(number: Expr) -> _Field | None:
     for signed in (False, True):
         moved = [numbers[at ^ half] for at in range(found.choices)] if signed else numbers
         if moved == [moved[0] + at for at in range(found.choices)]:
-            return _Field(found.shift, found.choices.bit_length() - 1, moved[0], signed)
+            return Field(found.shift, found.choices.bit_length() - 1, moved[0], signed)
     return None
 
 
