@@ -315,19 +315,23 @@ class GroupSums:
         left = tirx.floordiv(self._all_trips() * self.depth, int32(size)) - self.piece * held
         return tirx.min(int32(held), left)
 
-    def _steps(self, columns: Sequence[Column]) -> For:
-        """Fills tiles with what the groups of a piece and each column share, by vectors of groups of which
-        the piece has some: no others are read."""
+    def _steps(self, columns: Sequence[Column]) -> Stmt:
+        """Fills tiles with what the groups of a piece and each column share. Several columns have a loop over
+        vectors of groups of which the piece has some; one has one loop, with a test in front of it, over all
+        that a piece may have."""
+        size = self.count if len(columns) == 1 else min(LANES, self.count)
         vector, lane = tirx.Var("v", "int32"), tirx.Var("p", "int32")
-        size = min(LANES, self.count)
-        group = vector * size + lane
+        group = lane if len(columns) == 1 else vector * size + lane
         stores = (
             Store(tile, (group,), substitute(value, self._place_of(group, column.at)), loc=self.loc)
             for column in columns
             for tile, value in column.steps.values.items()
         )
+        filled = self._each((lane,), (size,), *stores)
+        if len(columns) == 1:
+            return filled
         vectors = tirx.floordiv(self._steps_of_piece() * self.together + (size - 1), int32(size))
-        return self._serial(vector, vectors, [self._each((lane,), (size,), *stores)])
+        return self._serial(vector, vectors, [filled])
 
     def _place_of(self, group: Expr, column: Expr) -> dict[Var, Expr]:
         """What stands for a group of a piece, and a column."""
