@@ -172,3 +172,24 @@ def test_values_of_several_targets_are_made_before_any_store():
     want = np.stack([even + odd, even - odd], 1).reshape(-1)
     want[:4] = [a[0], -a[1], 8, 2]
     agree(together, a, expected=want)
+
+
+def test_names_of_what_is_cut_off_floats():
+    """TVM takes the bounds of such a name for whole numbers, and fails, in each pass that asks for them."""
+
+    @T.prim_func
+    def kernel(L: T.Tensor((5,), "int32"), X: T.Tensor((17,), "float16"), Y: T.Tensor((5, 43), "int8")):
+        with T.Kernel(1, threads=256):
+            s = T.alloc_shared((16,), "float16")
+            t = T.alloc_fragment((16, 64), "uint32")
+            T.copy(X[0:16], s)
+            for i, j in T.Parallel(16, 64):
+                product = T.cast(s[i + 1], "float32") * j
+                kept = T.cast(T.Select(j <= L[i], product, T.float32(1)), "int32") % 5
+                t[i, j] = kept
+            T.copy(t, Y[0, 0])
+
+    ends, x = np.array([0, 9, 30, 70, -1], np.int32), np.arange(17, dtype=np.float16) % 4
+    column = np.arange(43)
+    want = np.where(column <= ends[:, None], x[1:6, None] * column, 1).astype(np.int8) % 5
+    agree(kernel, ends, x, expected=want)

@@ -77,3 +77,27 @@ def test_threads_with_numbers_of_their_own_wait():
         np.zeros((4, 300), np.float32),
     )
     assert barriers(windows(own=True), *inputs) > 0
+
+
+def test_names_of_the_block_behind_those_that_threads_keep():
+    """What a row is called by is each thread's, what is read of it once for all, between meetings."""
+
+    @T.prim_func
+    def kernel(X: T.Tensor((5, 16), "float32"), L: T.Tensor((5,), "int32"), Y: T.Tensor((5, 16), "float32")):
+        with T.Kernel(2, threads=64) as pid:
+            s = T.alloc_shared((16,), "int32")
+            row, tx = T.alloc_var("int32"), T.get_thread_binding()
+            row = pid
+            while row < 5:
+                at = row * 1
+                if tx < 16:
+                    s[tx] = tx * 2
+                T.sync_threads()
+                kept = L[at] % 3 + s[3]
+                for j in T.Parallel(16):
+                    Y[at, j] = X[at, (j + kept) % 16] + s[j]
+                row += 2
+
+    rows, steps = np.random.default_rng(0).standard_normal((5, 16)).astype(np.float32), np.arange(5)
+    want = np.stack([np.roll(row, -(at % 3 + 6)) for at, row in enumerate(rows)]) + 2 * np.arange(16)
+    agree(kernel, rows, steps.astype(np.int32), expected=want.astype(np.float32))

@@ -2,8 +2,9 @@
 
 A program is one kernel of one or two launches over a grid of tiles, the last of which end outside of tensors:
 products of every pair of types, operands that a copy or a loop of conversions makes, reductions of any axis,
-scans, loops of run-time trips, branches, views, gathers by tensors of indices, nibbles of bytes, arrays of a
-thread, and atomics. What an iteration writes no other one reads. All values are whole numbers of known bounds
+scans, loops of run-time trips and of any number of stages, branches, views, also as other types, layouts,
+gathers by tensors of indices, nibbles of bytes, work of threads and of groups of warps, and atomics. Blocks
+have one tile each, or run on from tile to tile. What an iteration writes no other one reads. All values are whole numbers of known bounds
 (`wide_values`), so that all roads give the same bits.
 """
 
@@ -19,8 +20,12 @@ import ml_dtypes
 import numpy as np
 from random_programs import sum_parts
 from wide_elements import Elements
+from wide_launches import Launches
+from wide_loops import DEEPEST, Loops
+from wide_memory import Memory
 from wide_products import Products
-from wide_tiles import BINS, Tiles
+from wide_threads import Threads
+from wide_tiles import ATOMICS, BINS, Tiles
 from wide_values import REST, UNSIGNED, Value, resting
 from wide_writer import Tile
 
@@ -31,7 +36,7 @@ from tilec.language.frontend.elaborate import elaborate, load_entry
 
 DTYPES = (
     "float32", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8", "int16",
-    "int32", "int32", "int64", "uint32",
+    "int32", "int32", "int64", "uint32", "uint16",
 )  # fmt: skip
 #: Types of operands and of what they are added to.
 PRODUCTS = (
@@ -41,12 +46,10 @@ PRODUCTS = (
 )  # fmt: skip
 #: Types of elements that atomics change.
 ATOMIC = ("int32", "int32", "float32", "float16", "uint32")
-TRIPS = ("range(2)", "T.serial(n)", "T.serial(n, n + 2)", "T.serial(L[0] % 3)", "T.unroll(2)",
-         "T.Pipelined(n, num_stages=2)", "T.serial(2, -1, -1)")  # fmt: skip
-#: How deep loops and branches nest.
-DEEPEST = 2
-
+#: Programs that have 8-byte floats, which not every road takes.
+DOUBLES = 0.2
 HEAD = """\
+import tilec
 import tilec.language as T
 
 
@@ -70,7 +73,7 @@ def entry(M, N, K):
 
 
 @dataclass
-class WideProgram(Elements, Products, Tiles):
+class WideProgram(Elements, Launches, Loops, Memory, Products, Threads, Tiles):
     """One kernel; ``source`` is a module whose ``entry`` makes it, ``pinned`` are the dims that are known
     when it is built. ``attempt``: one of several of a seed."""
 
@@ -87,11 +90,16 @@ class WideProgram(Elements, Products, Tiles):
         self.bK = draw.choice([1, 4, 7, 8, 16, 16, 24, 32, 32])
         self.operand, self.sum_type = draw.choice(PRODUCTS)
         self.trans_a, self.trans_b = draw.random() < 0.25, draw.random() < 0.4
-        self.dtypes = {name: draw.choice(DTYPES) for name in "xuyz"}
+        self.kinds = (*DTYPES, "float64", "float64") if draw.random() < DOUBLES else DTYPES
+        self.dtypes = {name: draw.choice(self.kinds) for name in "xuyz"}
         self.dtypes |= {name: draw.choice(ATOMIC) for name in "swh"}
+        #: What changes a tensor's elements: one operation, so that the order does not count.
+        self.atomics = {name: draw.choice(ATOMICS) for name in "swh"}
         self.dtypes["p"] = draw.choice(["uint8", "int8"])
         #: Tensors of operands have their type, or another one that a loop converts.
-        self.dtypes |= {name: self.operand if draw.random() < 0.6 else draw.choice(DTYPES) for name in "ab"}
+        self.dtypes |= {
+            name: self.operand if draw.random() < 0.6 else draw.choice(self.kinds) for name in "ab"
+        }
         self.depth = self.fresh = 0
         self.loops: list[str] = []
         sizes = {"M": [5, 16, 32, 48], "N": [16, 33, 64], "K": [8, 24, 48]}
@@ -104,7 +112,8 @@ class WideProgram(Elements, Products, Tiles):
 
     def shapes(self) -> list[dict[str, int]]:
         """Dims to run it with."""
-        free = [{"M": 37, "N": 43, "K": 41}, {"M": 1, "N": 5, "K": 3}]
+        rng = random.Random(self.seed)
+        free = [{"M": 37, "N": 43, "K": 41}, {name: rng.choice([1, 3, 5, 16, 48, 64]) for name in "MNK"}]
         return [{**dims, **self.pinned} for dims in free]
 
     def arguments(self, dims: dict[str, int]) -> list[np.ndarray | int]:
@@ -137,7 +146,7 @@ class WideProgram(Elements, Products, Tiles):
             shapes += [(self.bM, 2, self.bN // 2)]
         for number in range(draw.randrange(3, 7)):
             shape = shapes[number] if number in (0, 3) and number < len(shapes) else draw.choice(shapes)
-            made.append(Tile(f"t{number}", shape, draw.choice(DTYPES), draw.random() < 0.45))
+            made.append(Tile(f"t{number}", shape, draw.choice(self.kinds), draw.random() < 0.45))
         return made
 
     def _views(self) -> list[Tile]:
@@ -164,36 +173,6 @@ class WideProgram(Elements, Products, Tiles):
         head = HEAD.format(a_shape=a_shape, b_shape=b_shape, bins=BINS, **named)
         return head + "\n".join([*self.lines, "    return main"]) + "\n"
 
-    def _launch(self, workspace: bool) -> None:
-        draw, bM, bN, bK = self.random, self.bM, self.bN, self.bK
-        threads = draw.choice([32, 64, 128, 128, 96, 256])
-        self._line(
-            2, f"with T.Kernel(T.ceildiv(N, {bN}), T.ceildiv(M, {bM}), threads={threads}) as (bx, by):"
-        )
-        self.a_tile = Tile("As", (bK, bM) if self.trans_a else (bM, bK), self.operand, draw.random() < 0.8)
-        self.b_tile = Tile("Bs", (bN, bK) if self.trans_b else (bK, bN), self.operand, draw.random() < 0.9)
-        self.acc = Tile("acc", (bM, bN), self.sum_type, False)
-        for tile in (self.a_tile, self.b_tile, self.acc):
-            self._allocate(tile)
-        self._line(3, f"T.fill(acc, {draw.randrange(3)})")
-        self._line(3, "count = T.alloc_var('int32')")
-        for tile in self.tiles:
-            self._define(tile)
-        for _ in range(draw.randrange(3, 7)):
-            self._step(3)
-        self._finish(workspace)
-
-    def _define(self, tile: Tile) -> None:
-        draw = self.random
-        if tile.of:
-            self._line(3, f"{tile.name} = T.{draw.choice(['reshape', 'view'])}({tile.of}, {tile.shape})")
-            return
-        self._allocate(tile)
-        if tile.shape == (self.bM, self.bN) and draw.random() < 0.5 and tile.dtype not in UNSIGNED:
-            self._line(3, f"T.copy(X[by * {self.bM}, bx * {self.bN}], {tile.name})")
-        else:
-            self._line(3, f"T.fill({tile.name}, {draw.randrange(4)})")
-
     def _finish(self, workspace: bool) -> None:
         """All tiles go out."""
         draw = self.random
@@ -201,9 +180,9 @@ class WideProgram(Elements, Products, Tiles):
         one, other = draw.choice(grids), draw.choice(grids)
         target = "part" if workspace else "Y"
         if self._takes(target, one) and draw.random() < 0.5:
-            self._line(3, f"T.copy({one.name}, {target}[by * {self.bM}, bx * {self.bN}])")
+            self._line(self.base, f"T.copy({one.name}, {target}[by * {self.bM}, bx * {self.bN}])")
         else:
-            self._store(3, target, Value(f"{one.name}[i, j]", one.dtype, REST))
+            self._store(self.base, target, Value(f"{one.name}[i, j]", one.dtype, REST))
         rest = Value("0", "int32", 0)
         for tile in self.own:
             place = {1: "i" if tile.shape[0] == self.bM else "j", 2: "i, j", 3: "i, j % 2, j // 2"}[
@@ -211,10 +190,10 @@ class WideProgram(Elements, Products, Tiles):
             ]
             element = Value(f"{tile.name}[{place}]", tile.dtype, REST).cast("int32")
             rest = Value(f"{rest.text} * 2 + {element.text}", "int32", 100)
-        self._store(3, "Z", rest)
-        self._line(3, f"for i, j in T.Parallel({self.bM}, {self.bN}):")
+        self._store(self.base, "Z", rest)
+        self._line(self.base, f"for i, j in T.Parallel({self.bM}, {self.bN}):")
         added = self._as(Value(f"{other.name}[i, j]", other.dtype, REST), self.dtypes["w"])
-        self._line(4, f"T.atomic_add(W[{self._col()}], {added})")
+        self._line(self.base + 1, f"T.atomic_{self.atomics['w']}(W[{self._col()}], {added})")
 
     def _takes(self, target: str, tile: Tile) -> bool:
         """Whether a tensor takes what a tile holds, with no rule for what it has not."""
@@ -244,47 +223,12 @@ class WideProgram(Elements, Products, Tiles):
         steps = [
             *[self._elements, self._elements, self._product] * 2, self._gathered_product, self._reduce,
             self._scan, self._atomics, self._shared_atomics, self._accumulate, self._copy, self._nibbles,
-            self._array,
+            self._array, self._reinterpreted, self._flat, self._gathered, self._turned, self._by_threads,
+            self._by_groups, self._ring_product, self._ahead,
         ]  # fmt: skip
         if self.depth < DEEPEST:
-            steps += [self._loop, self._branch, self._while]
+            steps += [self._loop, self._branch, self._while, self._kept]
         self.random.choice(steps)(level)
-
-    def _nested(self, level: int, count: int) -> None:
-        self.depth += 1
-        for _ in range(count):
-            self._step(level)
-        self._line(level, "pass")
-        self.depth -= 1
-
-    def _loop(self, level: int) -> None:
-        self.fresh += 1
-        name = f"k{self.fresh}"
-        self._line(level, f"for {name} in {self.random.choice(TRIPS)}:")
-        self.loops.append(name)
-        if self.random.random() < 0.2:
-            self._line(level + 1, f"if {name} + L[0] == 3:")
-            self._line(level + 2, self.random.choice(["break", "continue"]))
-        self._nested(level + 1, self.random.randrange(1, 3))
-        self.loops.remove(name)
-
-    def _branch(self, level: int) -> None:
-        tests = ["bx == 0", "n > 1", "by % 2 == 0", "L[0] > 2", *(f"{name} == 1" for name in self.loops)]
-        self._line(level, f"if {self.random.choice(tests)}:")
-        self._nested(level + 1, 1)
-        if self.random.random() < 0.4:
-            self._line(level, "else:")
-            self._nested(level + 1, 1)
-
-    def _while(self, level: int) -> None:
-        if "count" in self.loops:
-            return
-        self._line(level, "count = n")
-        self._line(level, "while count < 3:")
-        self._line(level + 1, "count = count + 1")
-        self.loops.append("count")
-        self._nested(level + 1, 1)
-        self.loops.remove("count")
 
 
 def numpy_type(name: str) -> np.dtype:

@@ -7,6 +7,8 @@ from wide_writer import Tile, Writer
 
 #: Elements of the tensor that all blocks count in.
 BINS = 7
+#: Operations of atomics.
+ATOMICS = ("add", "add", "max", "min")
 
 
 class Tiles(Writer):
@@ -122,7 +124,7 @@ class Tiles(Writer):
         names = self._over(level, tile)
         element = Value(f"{tile.name}[i, j]", tile.dtype, REST)
         where = {"s": self._row(), "w": self._col(), "h": f"(i * 3 + j + bx) % {BINS + 1}"}[target]
-        operation = "add" if target != "h" else "max"
+        operation = self.atomics[target]
         line = f"T.atomic_{operation}({target.upper()}[{where}], {self._as(element, self.dtypes[target])})"
         if draw.random() < 0.3:
             self._line(level + 1, f"if {self._test(names)}:")
@@ -151,7 +153,7 @@ class Tiles(Writer):
         self._line(level + 1, f"T.atomic_{operation}({bins.name}[{place}], {self._as(element, dtype)})")
         self._rest(level, bins)
         if draw.random() < 0.4 and bins.shape[0] == self.bN and self.dtypes["w"] == dtype:
-            self._line(level, f"T.atomic_add(W[bx * {self.bN}], {bins.name})")
+            self._line(level, f"T.atomic_{self.atomics['w']}(W[bx * {self.bN}], {bins.name})")
         names = self._over(level, tile)
         value = Value(f"{bins.name}[{names[-1]} % {bins.shape[0]}]", dtype, REST)
         self._line(level + 1, f"{tile.name}[{', '.join(names)}] = {resting(value, tile.dtype).text}")

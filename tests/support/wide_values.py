@@ -15,6 +15,11 @@ EXACT = {
     "float8_e5m2": 8, "int64": 2**40, "int32": 2**31, "uint32": 2**32, "int16": 2**15, "uint16": 2**16,
     "int8": 2**7, "uint8": 2**8,
 }  # fmt: skip
+#: Bits of an element.
+BITS = {
+    "float64": 64, "float32": 32, "float16": 16, "bfloat16": 16, "float8_e4m3fn": 8, "float8_e5m2": 8,
+    "int64": 64, "int32": 32, "uint32": 32, "int16": 16, "uint16": 16, "int8": 8, "uint8": 8,
+}  # fmt: skip
 #: What a tile holds at rest is between -REST and REST.
 REST = 4
 

@@ -34,11 +34,15 @@ class Writer:
     bM: int
     bN: int
     bK: int
+    #: Types of tensors, and the operations of the atomics on some, by their names.
     dtypes: dict[str, str]
+    atomics: dict[str, str]
     own: list[Tile]
     tiles: list[Tile]
+    #: Names of small numbers: of loops around a step, and of what has been kept.
     loops: list[str]
     fresh: int
+    depth: int
 
     def _line(self, level: int, text: str) -> None:
         self.lines.append("    " * level + text)

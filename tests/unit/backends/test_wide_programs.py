@@ -15,11 +15,6 @@ def test_program(seed):
     check(seed)
 
 
-def test_names_of_whole_parts_of_floats():
-    """TVM took the bounds of floats for whole numbers in a program of many conditions."""
-    check(294, ["x86-64-v3"])
-
-
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", MANY)
 def test_many_programs(seed):

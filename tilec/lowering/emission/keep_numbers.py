@@ -32,6 +32,8 @@ from tilec.lowering.emission.values import wrapped
 from tilec.lowering.math.vectors import lanes_of, literal, reinterpreted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tvm.ir import Expr
 
 _PREFIX = "tilec_numbers_"
@@ -51,14 +53,15 @@ def hide_numbers() -> Any:
     return body_pass("HideNumbers", lambda _function: rewritten)
 
 
-def hide_whole_parts() -> Any:
-    """The pass in front of one that asks between which numbers names lie: what is cut off a float is a number
-    of TVM's that it takes for a whole one, and fails."""
-    return body_pass("HideWholeParts", lambda _function: [(tirx.Cast, _hidden_whole_part)])
+def without_whole_parts(passes: Sequence[Any]) -> list[Any]:
+    """Passes of TVM that ask between which numbers names lie, as those that flatten buffers: they take
+    what is cut off floats for a whole number, and fail, so it is hidden from them."""
+    hide = body_pass("HideWholeParts", lambda _function: [(tirx.Cast, _hidden_whole_part)])
+    return [hide, *passes, show_numbers()]
 
 
 def show_numbers() -> Any:
-    """The pass behind either."""
+    """The pass behind those that hide."""
     return body_pass("ShowNumbers", lambda _function: [(Call, _shown)])
 
 

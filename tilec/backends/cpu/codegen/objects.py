@@ -199,16 +199,14 @@ def _passes() -> list[Any]:
     from tilec.codegen.registered import schedule_pass
     from tilec.lowering.emission.keep_numbers import (
         hide_numbers,
-        hide_whole_parts,
         part_unequal,
         show_numbers,
+        without_whole_parts,
     )
 
     return [
-        schedule_pass("LowerOpaqueBlock"),
-        hide_whole_parts(),
-        tirx.transform.FlattenBuffer(),
-        show_numbers(),
+        s_tir.transform.LowerOpaqueBlock(),
+        *without_whole_parts([tirx.transform.FlattenBuffer()]),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.VectorizeLoop(True),
         tirx.transform.UnrollLoop(),
@@ -218,7 +216,7 @@ def _passes() -> list[Any]:
         round_alike(),
         tirx.transform.BF16StorageLegalize(),
         keep_steps(),
-        tirx.transform.LowerIntrin(),
+        *without_whole_parts([tirx.transform.LowerIntrin()]),
         keep_steps(),
         part_unequal(),
     ]
@@ -229,10 +227,11 @@ def _readable_passes() -> list[Any]:
     from tvm import tirx
 
     from tilec.codegen.registered import schedule_pass
+    from tilec.lowering.emission.keep_numbers import without_whole_parts
 
     return [
-        schedule_pass("LowerOpaqueBlock"),
-        tirx.transform.FlattenBuffer(),
+        s_tir.transform.LowerOpaqueBlock(),
+        *without_whole_parts([tirx.transform.FlattenBuffer()]),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.VectorizeLoop(True),
         tirx.transform.BF16StorageLegalize(),

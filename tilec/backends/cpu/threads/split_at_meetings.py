@@ -60,6 +60,7 @@ class Splitter:
         self.uniform = uniform
         self.values: dict[Var, Expr] = {}
         self._hazards = Hazards(self.grid, body, uniform)
+        self._named = [stmt.var for stmt in ir.walk(body) if isinstance(stmt, ir.Bind)]
         self.pure = self._hazards.values
         self._meetings = Meetings(body, self.uniform, self._hazards)
         self._common = common_work(body, self.is_split, self.uniform) if self.grid.count > 1 else set()
@@ -85,8 +86,9 @@ class Splitter:
         """Whether the block carries a statement out once, as all threads would do the same."""
         return stmt in self._common
 
-    def is_hoistable(self, stmt: ir.Stmt, run: Sequence[ir.Stmt]) -> bool:
-        """Whether the block can do a statement once, ahead of the statements of a run."""
+    def is_hoistable(self, stmt: ir.Stmt, run: Sequence[ir.Stmt], mask: Mask) -> bool:
+        """Whether the block can do a statement once, ahead of the statements of a run: a name that it reads
+        is what a thread that comes here has kept."""
         if isinstance(stmt, ir.Alloc):
             return stmt.buffer.scope() in _SHARED
         if not isinstance(stmt, ir.Bind) or stmt.var in self.pure or self.uniform.varies(stmt.value):
@@ -96,8 +98,10 @@ class Splitter:
         if any(source.scope() in PER_THREAD for source in sources):
             return False
         changed = with_overlapping(written_in(tuple(run)), self._launch)
+        if any(source in changed for source in sources):
+            return False
         named = [item.var for item in run if isinstance(item, ir.Bind) and item.var not in self.pure]
-        return not uses(value, named) and not any(source in changed for source in sources)
+        return not uses(value, named if self.reader(mask) is not None else self._named)
 
     def conflicts(self, run: list[ir.Stmt], stmt: ir.Stmt) -> bool:
         """Whether a statement has to wait for other threads' statements of a run."""
@@ -170,8 +174,8 @@ class _Run:
             self.out.append(
                 Once(stmt if isinstance(stmt, ir.Alloc) else alone(stmt), splitter.reader(self.mask))
             )
-        elif splitter.is_hoistable(stmt, self.stmts):
-            self.out.append(Once(stmt, None))
+        elif splitter.is_hoistable(stmt, self.stmts, self.mask):
+            self.out.append(Once(stmt, splitter.reader(self.mask)))
         else:
             self._run(stmt)
 

@@ -136,16 +136,19 @@ def _passes(names: Any) -> list[Any]:
 
     from tilec.backends.cuda.codegen.name_values import name_values
     from tilec.backends.cuda.codegen.round_up import round_up
-    from tilec.codegen.registered import schedule_pass
+    from tilec.lowering.emission.keep_numbers import without_whole_parts
 
-    return [
-        round_up(),
-        name_values(),
-        names,
+    flattening = [
         tirx.transform.LowerTIRx(),
         schedule_pass("UnifyThreadBinding"),
         tirx.transform.LowerTIRxOpaque(),
         tirx.transform.FlattenBuffer(),
+    ]
+    return [
+        round_up(),
+        name_values(),
+        names,
+        *without_whole_parts(flattening),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.VectorizeLoop(True),
         tirx.transform.UnrollLoop(),
@@ -153,5 +156,5 @@ def _passes(names: Any) -> list[Any]:
         tirx.transform.FP8StorageLegalize(),
         tirx.transform.BF16StorageLegalize(),
         tirx.transform.LowerWarpMemory(),
-        tirx.transform.LowerIntrin(),
+        *without_whole_parts([tirx.transform.LowerIntrin()]),
     ]
