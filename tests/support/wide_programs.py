@@ -4,8 +4,8 @@ A program is one kernel of one or two launches over a grid of tiles, the last of
 products of every pair of types, operands that a copy or a loop of conversions makes, reductions of any axis,
 scans, loops of run-time trips and of any number of stages, branches, views, also as other types, layouts,
 gathers by tensors of indices, nibbles of bytes, work of threads and of groups of warps, and atomics. Blocks
-have one tile each, or run on from tile to tile. What an iteration writes no other one reads. All values are whole numbers of known bounds
-(`wide_values`), so that all roads give the same bits.
+have one tile each, or run on from tile to tile. What an iteration writes no other one reads. All values are
+whole numbers of known bounds (`wide_values`), so that all roads give the same bits.
 """
 
 from __future__ import annotations

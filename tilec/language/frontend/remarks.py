@@ -13,6 +13,7 @@ from tilec.ir.exprs import int_value, walk
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes.barriers import Group
 from tilec.language.frontend.crossed_reads import crossed_reads
+from tilec.language.frontend.lonely_waits import lonely_waits
 from tilec.language.frontend.lost_stores import lost_stores
 from tilec.language.values.kernel.access import expressions_of, read_by, written_by
 
@@ -29,7 +30,7 @@ def remarks_on(kernel: ir.Kernel, pass_configs: Mapping[Any, Any]) -> tuple[Rema
     """What to warn of, each with the author's line."""
     silent = any(_SILENT in str(key).lower() and value for key, value in pass_configs.items())
     found = () if silent else (*_unwritten(kernel), *_undefined_outputs(kernel))
-    shared = (*lost_stores(kernel), *crossed_reads(kernel))
+    shared = (*lost_stores(kernel), *crossed_reads(kernel), *lonely_waits(kernel))
     return (*found, *_without_effect(kernel), *_without_blocks(kernel), *_left_outputs(kernel), *shared)
 
 

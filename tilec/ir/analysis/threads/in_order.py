@@ -143,9 +143,10 @@ def _ordered(launch: Launch, kernel: Kernel, together: bool) -> Launch:
         else:
             return candidate
     assert first is not None
+    word = "T.mbarrier_arrive" if isinstance(first.stmt, Arrive) else "T.mbarrier_wait_parity"
     raise UnsupportedError(
         "groups of threads that wait for each other at the same time have no sequential form",
-        place=place_of(first.stmt, "T.mbarrier_wait_parity"),
+        place=place_of(first.stmt, word),
         why=first.why,
         remedy="put the groups side by side in one loop, producers first (for ...: with T.ws(0): ... "
         "with T.ws(1): ...), or build for CUDA alone",
