@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from agree import TARGETS, agree, build
+from agree import TARGETS, agree, build, halves
 from breadth import parametrized
 
 import tilec.language as T
@@ -465,3 +465,29 @@ def test_sums_that_the_operands_lack_are_zero(rows, columns, clears):
     a, b = operand(rows or 5, 8, dtype="float32"), operand(8, columns, dtype="float32", seed=1)
     wanted = np.pad(a @ b, ((0, 8 - len(a)), (0, 8 - columns))) + 1
     agree(main, a, b, expected=wanted, targets=GENERAL)
+
+
+def test_halves_added_to_halves_over_a_depth_of_the_run_time():
+    """Steps of K that become one product read no operand in place that has to be widened first."""
+    columns = 16
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((T.dynamic("K"), T.dynamic("M")), "float16"),
+        B: T.Tensor((T.dynamic("K"), columns), "float16"),
+        C: T.Tensor((T.dynamic("M"), columns), "float32"),
+    ):
+        K, M = A.shape
+        with T.Kernel(T.ceildiv(M, 13), threads=128) as by:
+            As, Bs = T.alloc_shared((16, 13), "float16"), T.alloc_shared((16, 20), "float16")
+            acc = T.alloc_fragment((13, 20), "float16")
+            T.clear(acc)
+            for _ in T.serial(2):
+                for ko in T.serial(T.ceildiv(K, 16)):
+                    T.copy(A[ko * 16, by * 13], As)
+                    T.copy(B[ko * 16, 0], Bs)
+                    T.gemm(As, Bs, acc, transpose_A=True)
+            T.copy(acc, C[by * 13, 0])
+
+    a, b = halves(41, 37, most=2), halves(41, columns, seed=1, most=2)
+    agree(kernel, a, b, expected=2 * (a.T.astype(np.float32) @ b.astype(np.float32)))

@@ -26,7 +26,7 @@ from wide_memory import Memory
 from wide_products import Products
 from wide_threads import Threads
 from wide_tiles import ATOMICS, BINS, Tiles
-from wide_values import REST, UNSIGNED, Value, resting
+from wide_values import BITS, REST, UNSIGNED, Value, resting
 from wide_writer import Tile
 
 from tilec.errors import SourceIndexError
@@ -48,6 +48,8 @@ PRODUCTS = (
 ATOMIC = ("int32", "int32", "float32", "float16", "uint32")
 #: Programs that have 8-byte floats, which not every road takes.
 DOUBLES = 0.2
+#: Bits of a tile, of which a block has several, some of them twice.
+ROOM = 8 * 2**14
 HEAD = """\
 import tilec
 import tilec.language as T
@@ -90,7 +92,8 @@ class WideProgram(Elements, Launches, Loops, Memory, Products, Threads, Tiles):
         self.bK = draw.choice([1, 4, 7, 8, 16, 16, 24, 32, 32])
         self.operand, self.sum_type = draw.choice(PRODUCTS)
         self.trans_a, self.trans_b = draw.random() < 0.25, draw.random() < 0.4
-        self.kinds = (*DTYPES, "float64", "float64") if draw.random() < DOUBLES else DTYPES
+        kinds = (*DTYPES, "float64", "float64") if draw.random() < DOUBLES else DTYPES
+        self.kinds = [each for each in kinds if self.bM * self.bN * BITS[each] <= ROOM]
         self.dtypes = {name: draw.choice(self.kinds) for name in "xuyz"}
         self.dtypes |= {name: draw.choice(ATOMIC) for name in "swh"}
         #: What changes a tensor's elements: one operation, so that the order does not count.
@@ -113,7 +116,7 @@ class WideProgram(Elements, Launches, Loops, Memory, Products, Threads, Tiles):
     def shapes(self) -> list[dict[str, int]]:
         """Dims to run it with."""
         rng = random.Random(self.seed)
-        free = [{"M": 37, "N": 43, "K": 41}, {name: rng.choice([1, 3, 5, 16, 48, 64]) for name in "MNK"}]
+        free = [{"M": 37, "N": 43, "K": 41}, {name: rng.choice([1, 3, 5, 16, 24]) for name in "MNK"}]
         return [{**dims, **self.pinned} for dims in free]
 
     def arguments(self, dims: dict[str, int]) -> list[np.ndarray | int]:

@@ -204,7 +204,7 @@ def _is_worth_rows(gemm: MicroGemm, moved: Matrix, depth: int | Expr) -> bool:
             return False
         in_tiles = gemm.block.form in TILE_FORMS
         return _suits_tiles(gemm, buffer) if in_tiles else static(gemm.c.extent[-1]) <= gemm.block.cols
-    if str(buffer.dtype) != str(gemm.c.buffer.dtype):
+    if str(buffer.dtype) != gemm.computed:
         return False
     asks = gemm.reads_rows and gemm.block.rows > 1
     if is_global(gemm.b.region.buffer) and not asks:
@@ -235,7 +235,7 @@ def _suits_tiles(gemm: MicroGemm, buffer: Var) -> bool:
 def _is_worth_columns(gemm: MicroGemm, moved: Matrix) -> bool:
     """Whether reading ``b`` in place beats packing it."""
     region = moved.region
-    if str(region.buffer.dtype) != str(gemm.c.buffer.dtype) and not _converts_once(gemm):
+    if str(region.buffer.dtype) != gemm.computed and not _converts_once(gemm):
         return False
     if moved.col != len(region.extent) - 1 or len(region.buffer.strides):
         return False
