@@ -438,3 +438,17 @@ def test_running_sums_of_small_floats_are_rounded_once(kind):
     assert np.array_equal(made, expected)
     if dtype != "bfloat16":
         assert sums.astype(np.float32).max() <= 32, "no larger sum changes by less than a half"
+
+
+def test_any_of_a_row_in_an_iteration():
+    @T.prim_func
+    def kernel(A: T.Tensor((16, 64), "float32"), B: T.Tensor((16, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            s = T.alloc_shared((16, 64), "float32")
+            T.copy(A, s)
+            for i, j in T.Parallel(16, 64):
+                B[i, j] = 1.0 if T.any_of(s[i, 0:3]) else 2.0
+
+    a = np.random.default_rng(0).integers(-1, 2, (16, 64)).astype(np.float32)
+    want = np.where(a[:, :3].any(1, keepdims=True), 1, 2).astype(np.float32) * np.ones_like(a)
+    agree(kernel, a, expected=want)

@@ -912,3 +912,22 @@ def macro_not_called(A: Ints, B: Ints):
 def nothing_chosen(A: Floats, B: Floats):
     with T.Kernel(8) as bx:
         B[bx] = A[bx] if A[bx] > 0 else None
+
+
+@T.prim_func
+def tile_of_an_iteration(A: Ints, B: Ints):
+    with T.Kernel(8):
+        for i in T.Parallel(8):
+            f = T.alloc_fragment((4,), "int32")
+            f[0] = A[i]
+            B[i] = f[0]
+
+
+@T.prim_func
+def product_of_an_iteration(A: Ints, B: Ints):
+    with T.Kernel(8):
+        a, c = T.alloc_shared((16, 16), "float16"), T.alloc_fragment((16, 16), "float32")
+        T.clear(a)
+        for i in T.Parallel(8):
+            T.gemm(a, a, c)
+            B[i] = A[i]

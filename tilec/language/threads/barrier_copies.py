@@ -8,7 +8,6 @@ from tilec.errors import SourceValueError
 from tilec.ir.nodes import barriers as ir
 from tilec.ir.nodes.threads import WARP
 from tilec.language.threads.barriers import one_barrier
-from tilec.language.threads.outside_parallel import emit_outside_parallel
 from tilec.language.tiles.memory.boxes import Box, box, meet
 from tilec.language.tiles.memory.views import View
 from tilec.language.tiles.operations.copies import copy
@@ -16,6 +15,7 @@ from tilec.language.values.kernel.annotations import unheeded
 from tilec.language.values.kernel.places import loc, source_error, unsupported
 from tilec.language.values.layouts.asked_hints import hints_of
 from tilec.language.values.operands import stored_value
+from tilec.language.values.outside_parallel import emit_outside_parallel
 
 
 def tma_copy(

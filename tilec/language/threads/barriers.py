@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import SourceIndexError, SourceTypeError, SourceValueError
 from tilec.ir.nodes import barriers as ir
 from tilec.ir.nodes.threads import WARP
-from tilec.language.threads.outside_parallel import emit_outside_parallel
 from tilec.language.values.kernel import session as sessions
 from tilec.language.values.kernel.places import loc, source_error
 from tilec.language.values.operands import expression, stored_value
+from tilec.language.values.outside_parallel import emit_outside_parallel
 from tilec.language.values.value import Value, check_alive, resolve
 from tilec.spelling import counted
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from tilec.ir.nodes import barriers as ir
 from tilec.language.threads.launches import Kernel, current_launch, get_block_binding, get_block_extent
-from tilec.language.threads.outside_parallel import emit_outside_parallel
 from tilec.language.values.functions.integers import ceildiv
 from tilec.language.values.kernel.places import loc
+from tilec.language.values.outside_parallel import emit_outside_parallel
 
 
 def ClusterKernel(*blocks: Any, cluster_dims: Any, threads: Any = None, prelude: str | None = None) -> Kernel:

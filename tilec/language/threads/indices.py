@@ -9,9 +9,9 @@ from tilec.ir.nodes import threads as ir
 from tilec.ir.nodes.barriers import GridBarrier
 from tilec.language.control.loops import Nest
 from tilec.language.threads.launches import current_launch
-from tilec.language.threads.outside_parallel import emit_outside_parallel, outside_parallel
 from tilec.language.values.kernel.annotations import known_annotations
 from tilec.language.values.kernel.places import loc, source_error, unsupported
+from tilec.language.values.outside_parallel import emit_outside_parallel, outside_parallel
 from tilec.language.values.value import Value
 
 if TYPE_CHECKING:

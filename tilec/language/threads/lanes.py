@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.ir.nodes import threads as ir
 from tilec.language.threads.launches import current_launch
-from tilec.language.threads.outside_parallel import outside_parallel
 from tilec.language.values.conversions import condition
 from tilec.language.values.kernel.places import loc, source_error, unsupported
 from tilec.language.values.operands import stored_value, wrap
+from tilec.language.values.outside_parallel import outside_parallel
 from tilec.language.values.value import Value, is_number, resolve
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from tilec.language.values.kernel import session as sessions
 from tilec.language.values.kernel.places import loc, source_error, unsupported
 from tilec.language.values.operand_errors import FOR_A_WHOLE
 from tilec.language.values.operands import expression, stored_value, warn_of_loss
+from tilec.language.values.outside_parallel import outside_parallel
 from tilec.language.values.scalars import check_storage
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.value import Deferred, Value, as_int
@@ -34,7 +35,7 @@ def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> Buffer:
             construct="T.alloc_shared",
             remedy='leave scope out, or write "shared" or "shared.dyn"',
         )
-    return _tile("T.alloc_shared", shape, dtype, "shared.dyn")
+    return _block_tile("T.alloc_shared", shape, dtype, "shared.dyn")
 
 
 def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> Buffer:
@@ -50,7 +51,7 @@ def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> Buf
             construct="T.alloc_fragment",
             remedy="leave scope out, or use T.alloc_shared for memory of the block",
         )
-    return _tile("T.alloc_fragment", shape, dtype, "local.fragment")
+    return _block_tile("T.alloc_fragment", shape, dtype, "local.fragment")
 
 
 def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> Buffer:
@@ -130,6 +131,13 @@ def alloc_buffer(
 def allocate(extents: Any, dtype: Any, scope: str = "global", **others: Any) -> Buffer:
     """`alloc_buffer` with the scope as third argument."""
     return alloc_buffer(extents, dtype, scope=scope, **others)
+
+
+def _block_tile(construct: str, shape: Any, dtype: Any, scope: str) -> Buffer:
+    """A tile that a block has once, whatever iteration would ask for it."""
+    remedy = "allocate it in front of the loop; memory of one iteration is T.alloc_local or T.alloc_var"
+    outside_parallel(construct, remedy, "a tile is the whole block's: all iterations would have the same one")
+    return _tile(construct, shape, dtype, scope)
 
 
 def _tile(construct: str, shape: Any, dtype: Any, scope: str) -> Buffer:

@@ -13,9 +13,9 @@ from tilec.language.tiles.memory.views import View
 from tilec.language.tiles.operations.stage_operands import tile_of, write_back
 from tilec.language.tiles.operations.warp_policies import GemmWarpPolicy, warp_policy
 from tilec.language.values.conversions import condition
-from tilec.language.values.kernel import session as sessions
 from tilec.language.values.kernel.annotations import check_annotations
 from tilec.language.values.kernel.places import loc, source_error, unsupported
+from tilec.language.values.outside_parallel import product_builder
 
 #: Operand dtype of a product -> the dtypes that its accumulator may have.
 _PRODUCTS = {
@@ -79,7 +79,7 @@ def gemm(
         warp_policy("T.gemm", policy),
         loc=loc(),
     )
-    sessions.builder("T.gemm").emit(stmt, "T.gemm")
+    product_builder("T.gemm").emit(stmt, "T.gemm")
     if sums is not c:
         write_back(sums.buffer, c)
 
@@ -145,7 +145,7 @@ def gemm_sp(
         warp_policy("T.gemm_sp", policy),
         loc=loc(),
     )
-    sessions.builder(name).emit(stmt, name)
+    product_builder(name).emit(stmt, name)
     if sums is not c:
         write_back(sums.buffer, c)
 

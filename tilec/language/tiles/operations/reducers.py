@@ -108,7 +108,7 @@ def _tested(construct: str, tile: Any, start: int, extreme: str) -> Value:
             why="it takes a tile on the chip, or a region of one along its last axis",
             remedy="copy the region into a tile first",
         )
-    own = box.buffer.scope() in PER_THREAD
+    own = box.buffer.scope() in PER_THREAD or sessions.builder(construct).is_in_parallel
     found = alloc_local((1,), "int32") if own else alloc_fragment((1,), "int32")
     fill(found, start)
 

@@ -17,9 +17,9 @@ from tilec.language.tiles.operations.products import (
 from tilec.language.tiles.operations.stage_operands import tile_of, write_back
 from tilec.language.tiles.operations.warp_policies import GemmWarpPolicy, warp_policy
 from tilec.language.values.conversions import condition
-from tilec.language.values.kernel import session as sessions
 from tilec.language.values.kernel.annotations import check_annotations
 from tilec.language.values.kernel.places import loc, source_error, unsupported
+from tilec.language.values.outside_parallel import product_builder
 
 _NAME = "T.gemm_blockscaled"
 #: What operands and scales may be, and how many neighbours along K share a scale.
@@ -71,7 +71,7 @@ def gemm_blockscaled(
         warp_policy(_NAME, policy),
         loc=loc(),
     )
-    sessions.builder(_NAME).emit(stmt, _NAME)
+    product_builder(_NAME).emit(stmt, _NAME)
     if sums.buffer is not c.buffer:
         write_back(sums.buffer, c)
 
