@@ -68,6 +68,48 @@ def carries_over_trips(X, Y, s, f, t):
 
 
 @T.macro
+def adds_products_to_nothing(X, Y, s, f, t):
+    a, sums = T.alloc_shared((16, 16), "float16"), T.alloc_fragment((16, 16), "float32")
+    T.fill(a, 1)
+    for _ in T.serial(4):
+        T.gemm(a, a, sums)
+    Y[0] = sums[0, 0]
+
+
+@T.macro
+def adds_in_a_loop_to_nothing(X, Y, s, f, t):
+    for k in T.Pipelined(4, num_stages=2):
+        for i in T.Parallel(64):
+            f[i] += X[i] * k
+    T.copy(f, Y)
+
+
+@T.macro
+def starts_anew_in_the_first_trip(X, Y, s, f, t):
+    a, sums = T.alloc_shared((16, 16), "float16"), T.alloc_fragment((16, 16), "float32")
+    T.fill(a, 1)
+    for k in T.serial(4):
+        T.gemm(a, a, sums, clear_accum=k == 0)
+        for i in T.Parallel(64):
+            f[i] = T.if_then_else(k > 0, f[i] + X[i], X[i])
+    Y[0] = sums[0, 0] + f[0]
+
+
+@T.macro
+def clears_in_the_first_trip(X, Y, s, f, t):
+    for k in T.serial(4):
+        if k == 0:
+            T.clear(f)
+        if k > 2:
+            for i in T.Parallel(64):
+                s[i] += X[i]
+        for i in T.Parallel(64):
+            f[i] += X[i]
+        T.copy(f, s)
+    T.copy(s, Y)
+
+
+@T.macro
 def keeps_its_results(X, Y, s, f, t):
     T.copy(X, s)
     T.copy(s, f)
@@ -106,7 +148,14 @@ def foreign_code_reads(X, Y, s, f, t):
 
 @pytest.mark.parametrize(
     ("body", "name"),
-    [(reads_shared, "s"), (adds_to_nothing, "f"), (goes_on_from_nothing, "t"), (foreign_code_reads, "own")],
+    [
+        (reads_shared, "s"),
+        (adds_to_nothing, "f"),
+        (goes_on_from_nothing, "t"),
+        (foreign_code_reads, "own"),
+        (adds_products_to_nothing, "sums"),
+        (adds_in_a_loop_to_nothing, "f"),
+    ],
 )
 def test_a_read_before_any_write_warns(body, name):
     with pytest.warns(UserWarning, match=f"{name} is read before anything is written to it") as caught:
@@ -114,7 +163,16 @@ def test_a_read_before_any_write_warns(body, name):
     assert caught[0].filename == __file__
 
 
-@pytest.mark.parametrize("body", [writes_first, carries_over_trips, foreign_code_writes])
+@pytest.mark.parametrize(
+    "body",
+    [
+        writes_first,
+        carries_over_trips,
+        foreign_code_writes,
+        starts_anew_in_the_first_trip,
+        clears_in_the_first_trip,
+    ],
+)
 def test_written_tiles_do_not(body):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import Place, Remark
 from tilec.ir import nodes as ir
-from tilec.ir.exprs import int_value, walk
+from tilec.ir.exprs import choice_of, int_value, walk
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes.barriers import Group
 from tilec.language.frontend.crossed_reads import crossed_reads
@@ -46,7 +46,7 @@ def _unwritten(kernel: ir.Kernel) -> Iterator[Remark]:
     """The first read of each tile that nothing was written to before.
 
     Where some trip of a loop around both writes the tile, or a group of threads does, the author may know
-    that the read comes later."""
+    that the read comes later: not of what each trip adds to, on no condition."""
     for launch in kernel.launches:
         elsewhere = {buffer for group in _groups(launch.body) for buffer in _all_written(group)}
         for buffer, stmt in _Reader().reads(launch.body, elsewhere):
@@ -72,24 +72,28 @@ def _undefined_outputs(kernel: ir.Kernel) -> Iterator[Remark]:
 @dataclass
 class _Reader:
     """Walks statements in program order. ``fresh`` are allocations that nothing was written to, ``later`` is
-    what loops around write anywhere."""
+    what others write, or loops around a branch."""
 
     fresh: dict[Var, None] = field(default_factory=dict)
 
-    def reads(self, block: ir.Block, later: Collection[Var] = ()) -> Iterator[tuple[Var, ir.Stmt]]:
-        """First reads of fresh tiles; each is named once."""
+    def reads(
+        self, block: ir.Block, later: Collection[Var] = (), around: Collection[Var] = ()
+    ) -> Iterator[tuple[Var, ir.Stmt]]:
+        """First reads of fresh tiles; each is named once. ``around`` is what loops around write."""
         for stmt in block:
             if isinstance(stmt, ir.Alloc) and stmt.init is None and stmt.buffer.scope() in _UNDEFINED:
                 self.fresh[stmt.buffer] = None
             for buffer in _surely_read(stmt):
-                if buffer in self.fresh and buffer not in later:
+                known = buffer in around and not _adds_to(stmt, buffer)
+                if buffer in self.fresh and buffer not in later and not known:
                     del self.fresh[buffer]
                     yield buffer, stmt
             for buffer in written_by(stmt):
                 self.fresh.pop(buffer, None)
-            around = {*later, *_all_written(stmt)} if isinstance(stmt, ir.LOOPS) else later
+            inside = {*around, *_all_written(stmt)} if isinstance(stmt, ir.LOOPS) else around
+            unsure = {*later, *inside} if isinstance(stmt, ir.If) else later
             for inner in ir.children(stmt):
-                yield from self.reads(inner, around)
+                yield from self.reads(inner, unsure, inside)
 
 
 def _groups(block: ir.Block) -> Iterator[ir.Stmt]:
@@ -106,6 +110,15 @@ def _surely_read(stmt: ir.Stmt) -> Iterator[Var]:
     for buffer in read_by(stmt):
         if not (starts_anew and buffer.same_as(stmt.c.buffer)):  # type: ignore[attr-defined]
             yield buffer
+
+
+def _adds_to(stmt: ir.Stmt, buffer: Var) -> bool:
+    """Whether a statement makes new sums in a buffer of those that it holds, whatever else is so."""
+    if isinstance(stmt, ir.PRODUCTS):
+        return bool(buffer.same_as(stmt.c.buffer))
+    if not isinstance(stmt, ir.Store) or not buffer.same_as(stmt.buffer):
+        return False
+    return all(choice_of(part) is None for part in walk(stmt.value))
 
 
 def _touches(stmt: ir.Stmt) -> bool:
