@@ -22,12 +22,8 @@ class Products(Writer):
         if draw.random() < 0.7:
             self._line(level, "T.clear(acc)")
         clears = draw.choice(["", "", ", clear_accum=(ko == 0)"])
-        kinds = [
-            "T.Pipelined({n}, num_stages=2)",
-            "T.Pipelined({n}, num_stages=3)",
-            "T.serial({n})",
-            "range({n})",
-        ]
+        ahead = [f"T.Pipelined({{n}}, num_stages={stages})" for stages in range(5)]
+        kinds = [*ahead, "T.serial({n})", "range({n})"]
         self._line(level, f"for ko in {draw.choice(kinds).format(n=f'T.ceildiv(K, {self.bK})')}:")
         self._operand(level + 1, "A", self.a_tile, self.trans_a)
         self._operand(level + 1, "B", self.b_tile, self.trans_b)
@@ -47,7 +43,9 @@ class Products(Writer):
         k_first = turned if tensor == "A" else not turned
         starts = (f"ko * {self.bK}", outer) if k_first else (outer, f"ko * {self.bK}")
         dtype = self.dtypes[tensor.lower()]
-        if (dtype not in FLOATS and self.operand in UNSIGNED) or self.random.random() < 0.35:
+        if tensor == "B" and self.operand not in UNSIGNED and self.random.random() < 0.15:
+            self._packed(level, tile, turned)
+        elif (dtype not in FLOATS and self.operand in UNSIGNED) or self.random.random() < 0.35:
             names = self._over(level, tile)
             places = [f"{start} + {name}" for start, name in zip(starts, names, strict=True)]
             read = Value(f"{tensor}[{', '.join(places)}]", dtype, REST)
@@ -59,6 +57,15 @@ class Products(Writer):
             self._line(level, f"T.fill({tile.name}, 1)")
         else:
             self._line(level, f"T.copy({tensor}[{', '.join(starts)}], {tile.name})")
+
+    def _packed(self, level: int, tile: Tile, turned: bool) -> None:
+        """A tile of the second operand from halves of bytes."""
+        names = self._over(level, tile)
+        depth, column = reversed(names) if turned else names
+        col = f"(bx * {self.bN} + {column})"
+        byte = f"T.cast(P[ko * {self.bK} + {depth}, {col} // 2], 'int32')"
+        value = Value(f"(({byte} >> ({col} % 2 * 4)) & 7) - 4", "int32", REST)
+        self._line(level + 1, f"{tile.name}[{', '.join(names)}] = {resting(value, tile.dtype).text}")
 
     def _gathered_product(self, level: int) -> None:
         """One product of an operand whose rows are gathered, or of what a tile holds."""

@@ -44,8 +44,12 @@ class Tiles(Writer):
         """A reduction of any axis, whose result goes back to one of its elements."""
         draw, tile = self.random, self.random.choice(self.tiles)
         axis = draw.randrange(len(tile.shape))
-        left = tuple(size for at, size in enumerate(tile.shape) if at != axis) or (1,)
-        kind, clear = draw.choice(["sum", "sum", "max", "min", "absmax", "abssum"]), draw.random() < 0.5
+        keeps = draw.random() < 0.25 and len(tile.shape) > 1
+        sizes = [(at, 1 if at == axis else size) for at, size in enumerate(tile.shape)]
+        left = tuple(size for at, size in sizes if keeps or at != axis) or (1,)
+        kinds = ["sum", "sum", "max", "min", "absmax", "abssum"]
+        kinds += [] if tile.dtype in FLOATS else ["bitand", "bitor", "bitxor"]
+        kind, clear = draw.choice(kinds), draw.random() < 0.5
         self.fresh += 1
         dtype = self._sum_type(tile, tile.shape[axis] + 1) if "sum" in kind else tile.dtype
         result = Tile(f"r{self.fresh}", left, dtype, draw.random() < 0.4)
@@ -58,7 +62,8 @@ class Tiles(Writer):
         self._line(level, f"T.reduce_{kind}({tile.name}, {result.name}, dim={dim}{told})")
         self._rest(level, result)
         names = self._over(level, tile)
-        places = [name for at, name in enumerate(names) if at != axis] or ["0"]
+        kept = [(at, "0" if at == axis else name) for at, name in enumerate(names)]
+        places = [name for at, name in kept if keeps or at != axis] or ["0"]
         element = f"{tile.name}[{', '.join(names)}]"
         one = Value(element, tile.dtype, REST).wide()
         other = Value(f"{result.name}[{', '.join(places)}]", result.dtype, REST).wide()

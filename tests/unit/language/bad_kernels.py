@@ -931,3 +931,12 @@ def product_of_an_iteration(A: Ints, B: Ints):
         for i in T.Parallel(8):
             T.gemm(a, a, c)
             B[i] = A[i]
+
+
+@T.prim_func
+def operand_the_other_way_round(A: Ints, B: Ints):
+    with T.Kernel(8):
+        a, b = T.alloc_shared((64, 32), "float16"), T.alloc_shared((64, 32), "float16")
+        c = T.alloc_fragment((64, 64), "float32")
+        T.clear(c)
+        T.gemm(a, b, c)

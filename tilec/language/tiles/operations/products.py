@@ -165,7 +165,7 @@ def _check_places(e: Box) -> None:
 def _check_sparse_shapes(sides: Sequence[tuple[int, int]], boxes: Sequence[Box]) -> None:
     (rows, held), (lines, words), b, c = sides
     bits = dtypes.lookup(str(boxes[1].buffer.dtype)).bits
-    check_product_shapes((rows, 2 * held), b, c, boxes[0], *boxes[2:])
+    check_product_shapes((rows, 2 * held), b, c, boxes[0], *boxes[2:], packed=True)
     if (lines, words * bits) != (rows, b[0]):
         raise product_error(
             f"{boxes[1].buffer.name} has {lines} rows of {words} integers of {bits} bits",
@@ -189,9 +189,13 @@ def _fixed(extents: Sequence[Any]) -> bool:
     return all(isinstance(extent, int) for extent in extents)
 
 
-def check_product_shapes(a: tuple[int, int], b: tuple[int, int], c: tuple[int, int], *boxes: Box) -> None:
-    """Raises `SourceAssertionError` where the sides of A, B and C, which ``boxes`` name, do not agree."""
+def check_product_shapes(
+    a: tuple[int, int], b: tuple[int, int], c: tuple[int, int], *boxes: Box, packed: bool = False
+) -> None:
+    """Raises `SourceAssertionError` where the sides of A, B and C, which ``boxes`` name, do not agree.
+    ``packed``: A holds half of what its sides say."""
     names = [operand.buffer.name for operand in boxes]
+    remedy = _turned_remedy(a, b, c, packed)
     axes = (
         ("K", a[1], names[0], b[0], names[1]),
         ("M", a[0], names[0], c[0], names[2]),
@@ -200,8 +204,19 @@ def check_product_shapes(a: tuple[int, int], b: tuple[int, int], c: tuple[int, i
     for axis, left, one, right, other in axes:
         if left != right:
             raise product_error(
-                f"axis {axis} is {left} in {one} and {right} in {other}", "the extents must agree"
+                f"axis {axis} is {left} in {one} and {right} in {other}", "the extents must agree", remedy
             )
+
+
+def _turned_remedy(a: tuple[int, int], b: tuple[int, int], c: tuple[int, int], packed: bool) -> str:
+    """What to do about shapes that do not agree: they may with A, B or both the other way round."""
+    turned = (a[1] // 2, 2 * a[0]) if packed else a[::-1]
+    ways = {"transpose_B": (a, b[::-1]), "transpose_A": (turned, b)}
+    ways["transpose_A and transpose_B"] = (turned, b[::-1])
+    for words, (left, right) in ways.items():
+        if left[1] == right[0] and (left[0], right[1]) == c:
+            return f"they do with {words} the other way round"
+    return _OF_SHAPES
 
 
 def product_error(what: str, why: str, remedy: str = _OF_SHAPES) -> SourceError:
