@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.sym import Analyzer
 
-from tilec.ir.exprs import dtype_of, int_value, substitute, summands
+from tilec.ir.exprs import dtype_of, int_value, is_zero, substitute, summands
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of, is_in_slabs, is_row_major, row_pitch
 from tilec.ir.roads import Loss
@@ -174,7 +174,7 @@ def _fragment(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
     if stmt.init is None:
         return tirx.AllocBuffer(data)
     start = tirx.const(0, "int32")
-    if getattr(stmt.init, "value", None) == 0:
+    if is_zero(stmt.init):
         return tirx.SeqStmt([tirx.AllocBuffer(data), zeroed(data, start, registers, ctx)])
     begun = _filled(data, start, registers, ctx.stored(stmt.init, str(stmt.buffer.dtype)), ctx)
     return tirx.SeqStmt([tirx.AllocBuffer(data), begun])

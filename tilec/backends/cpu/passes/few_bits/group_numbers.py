@@ -26,6 +26,7 @@ from tilec.ir.exprs import (
     dtype_of,
     each_once,
     int_value,
+    is_zero,
     loads,
     same,
     substitute,
@@ -355,5 +356,4 @@ def is_side_by_side(load: TensorLoad, at: Var, analyzer: sym.Analyzer) -> bool:
 
 def is_zero_beyond(expr: Expr) -> bool:
     """Whether ``expr`` is 0 where all that it reads is."""
-    value = sym.Analyzer().simplify(_without_loads(expr))
-    return float(getattr(value, "value", 1)) == 0
+    return is_zero(sym.Analyzer().simplify(_without_loads(expr)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tvm import tirx
 
 from tilec.errors import UnsupportedError
-from tilec.ir.exprs import dtype_of, inlined, int_value, loads, substitute, uses
+from tilec.ir.exprs import dtype_of, inlined, int_value, is_zero, loads, substitute, uses
 from tilec.ir.nodes import (
     Alloc,
     Bind,
@@ -105,7 +105,7 @@ def _multiplied(loop: For | Pipelined, before: Block) -> Gemm:
     _need(plain and int_value(gemm.clear) == 0, "its loop does more than add products")
     fills = [stmt for stmt in before if isinstance(stmt, Fill)]
     cleared = len(fills) == 1 and fills[0].dst.buffer.same_as(gemm.c.buffer) and is_whole(fills[0].dst)
-    zero = cleared and float(getattr(fills[0].value, "value", 1)) == 0
+    zero = cleared and is_zero(fills[0].value)
     _need(zero and is_whole(gemm.c) and len(gemm.c.extent) == _AXES, "its sums do not start at zero")
     _need(
         all(isinstance(stmt, (Alloc, Bind, Fill)) for stmt in before),

@@ -13,7 +13,7 @@ from tvm import sym, tirx
 
 from tilec.backends.cuda.attention.nodes import ZeroRows
 from tilec.backends.cuda.warp_roles.epilogue import call_name
-from tilec.ir.exprs import dtype_of, int_value, substitute, uses
+from tilec.ir.exprs import dtype_of, int_value, is_zero, substitute, uses
 from tilec.ir.nodes import Bind, Block, Copy, Parallel, Region, Stmt, Store
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _conditional_load(value: Expr) -> tuple[Expr, TensorLoad] | None:
     if call_name(value) != "if_then_else":
         return None
     keep, load, other = value.args
-    if not hasattr(load, "source") or float(getattr(other, "value", 1)) != 0:
+    if not hasattr(load, "source") or not is_zero(other):
         return None
     return keep, load
 

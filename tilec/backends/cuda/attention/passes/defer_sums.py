@@ -17,7 +17,7 @@ from tilec.backends.cuda.attention.nodes import AttentionRoles
 from tilec.backends.cuda.attention.passes.rewriting import AttentionPass, touched
 from tilec.backends.cuda.nodes import BlockReduce, JoinReduce
 from tilec.backends.cuda.passes.sums.defer_reductions import joined, own_part
-from tilec.ir.exprs import int_value, loads
+from tilec.ir.exprs import int_value, is_zero, loads
 from tilec.ir.nodes import Block, Pipelined
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _total_of(reduce: BlockReduce, body: Block) -> Var | None:
 def _starts_at_zero(total: Var, before: Block) -> bool:
     writers = [stmt for stmt in before if total in touched(stmt)[1]]
     store = store_of_each(writers[-1]) if writers else None
-    return store is not None and int_value(store.value) is None and getattr(store.value, "value", 1) == 0
+    return store is not None and int_value(store.value) is None and is_zero(store.value)
 
 
 def _is_read(part: Var, after: Block) -> bool:

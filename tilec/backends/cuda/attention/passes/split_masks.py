@@ -16,7 +16,7 @@ from tilec.backends.cuda.attention.assign.parts import needed
 from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, RowMask, Turn, ZeroRows
 from tilec.backends.cuda.attention.passes.rewriting import AttentionPass, copied, with_loops
 from tilec.backends.cuda.nodes import ThreadLoop
-from tilec.ir.exprs import dtype_of, inlined, int_value, same_all
+from tilec.ir.exprs import dtype_of, inlined, int_value, is_zero, same_all
 from tilec.ir.nodes import Bind, Block, For, Stmt, Store
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.conditions import gap
@@ -112,7 +112,7 @@ def _clears(stmt: Stmt, sums: Var) -> bool:
         return False
     (store,) = stmt.body
     own = isinstance(store, Store) and store.buffer.same_as(sums) and same_all(store.indices, stmt.vars)
-    return own and getattr(store.value, "value", 1) == 0  # type: ignore[attr-defined]
+    return own and is_zero(store.value)  # type: ignore[attr-defined]
 
 
 def _cut(stmt: Stmt, loop: For, values: dict[Var, Expr]) -> Cut | None:

@@ -16,7 +16,7 @@ from tvm.ir import TensorLoad
 from tilec.backends.cuda.analysis.accesses.gathers import masked
 from tilec.backends.cuda.analysis.layouts.tiles import is_whole, static_extents
 from tilec.ir.analysis.aliases import named
-from tilec.ir.exprs import cast_to, inlined, int_value, loads, same_all, uses
+from tilec.ir.exprs import cast_to, inlined, int_value, is_zero, loads, same_all, uses
 from tilec.ir.nodes import (
     Alloc,
     Bind,
@@ -181,5 +181,5 @@ def _starts_from_zero(product: Gemm, launch: Launch) -> bool:
     block = next(block for block in _blocks(launch) if product in block)
     before = [stmt for stmt in block[: block.index(product)] if touches(stmt, total)]
     last = before[-1] if before else None
-    cleared = isinstance(last, Fill) and is_whole(last.dst) and float(getattr(last.value, "value", 1)) == 0
+    cleared = isinstance(last, Fill) and is_whole(last.dst) and is_zero(last.value)
     return cleared and int_value(product.clear) == 0

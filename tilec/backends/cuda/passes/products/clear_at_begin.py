@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from tilec.backends.cuda.analysis.layouts.tiles import is_whole
+from tilec.ir.exprs import is_zero
 from tilec.ir.nodes import Block, Break, Continue, Fill, For, Launch, Pipelined, Stmt, walk
 from tilec.lowering.analysis.uses import count_uses, touches, uses_itself
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
@@ -67,7 +68,7 @@ def _clears(stmt: Stmt) -> bool:
     """Whether a statement sets all of a fragment to 0."""
     if not isinstance(stmt, Fill) or stmt.dst.buffer.scope() != "local.fragment":
         return False
-    return is_whole(stmt.dst) and getattr(stmt.value, "value", None) == 0
+    return is_whole(stmt.dst) and is_zero(stmt.value)
 
 
 def _has_others(fill: Fill, loop: _Loop, launch: Launch) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.layouts.tiles import is_whole
-from tilec.ir.exprs import int_value
+from tilec.ir.exprs import int_value, is_zero
 from tilec.ir.nodes import Block, Fill, Gemm, Launch, Stmt, children, walk, with_children
 from tilec.ir.traits import mentioned
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
@@ -45,8 +45,7 @@ def _product_on(fill: Fill, block: list[Stmt]) -> Gemm | None:
     """The product that adds to what a Fill has set to 0; None where it has set something else or another
     statement comes before."""
     tile: Var = fill.dst.buffer
-    zero = getattr(fill.value, "value", None) == 0
-    if not zero or tile.scope() != "local.fragment" or not is_whole(fill.dst):
+    if not is_zero(fill.value) or tile.scope() != "local.fragment" or not is_whole(fill.dst):
         return None
     behind = block[block.index(fill) + 1 :]
     user = next((stmt for stmt in behind if any(tile in mentioned(inner) for inner in walk((stmt,)))), None)

@@ -32,7 +32,7 @@ from tilec.backends.cuda.statement_roles.tensor_memory.held_fragments import Hel
 from tilec.backends.cuda.statement_roles.tensor_memory.move_fragments import Moves, by_one_warp
 from tilec.backends.cuda.statement_roles.tensor_memory.tensor_places import MEMORY, REGISTERS, ZERO, State
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
-from tilec.ir.exprs import int_value
+from tilec.ir.exprs import int_value, is_zero
 from tilec.ir.nodes import (
     Alloc,
     Assume,
@@ -189,7 +189,7 @@ class _Sums:
             own = [each for each in inside if fragment in set(buffers(each))]
             if not own:
                 continue
-            if isinstance(stmt, Fill) and is_whole(stmt.dst) and getattr(stmt.value, "value", None) == 0:
+            if isinstance(stmt, Fill) and is_whole(stmt.dst) and is_zero(stmt.value):
                 state.places[fragment] = ZERO
                 return []
             if not overwrites(stmt, fragment):
