@@ -205,7 +205,7 @@ def _passes() -> list[Any]:
     )
 
     return [
-        s_tir.transform.LowerOpaqueBlock(),
+        schedule_pass("LowerOpaqueBlock"),
         *without_whole_parts([tirx.transform.FlattenBuffer()]),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.VectorizeLoop(True),
@@ -230,7 +230,7 @@ def _readable_passes() -> list[Any]:
     from tilec.lowering.emission.keep_numbers import without_whole_parts
 
     return [
-        s_tir.transform.LowerOpaqueBlock(),
+        schedule_pass("LowerOpaqueBlock"),
         *without_whole_parts([tirx.transform.FlattenBuffer()]),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.VectorizeLoop(True),

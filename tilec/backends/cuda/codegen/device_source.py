@@ -136,6 +136,7 @@ def _passes(names: Any) -> list[Any]:
 
     from tilec.backends.cuda.codegen.name_values import name_values
     from tilec.backends.cuda.codegen.round_up import round_up
+    from tilec.codegen.registered import schedule_pass
     from tilec.lowering.emission.keep_numbers import without_whole_parts
 
     flattening = [
