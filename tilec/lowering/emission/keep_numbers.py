@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
 _PREFIX = "tilec_numbers_"
-_BITS, _CAST = f"{_PREFIX}bits", f"{_PREFIX}cast"
+_BITS, _CAST, _WHOLE = (f"{_PREFIX}{part}" for part in ("bits", "cast", "whole"))
 _REINTERPRET = ("tirx.reinterpret", "prim.reinterpret")
 _KINDS = {kind.__name__: kind for kind in (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.Sub)}
 _OF_ZERO = {kind.__name__: kind for kind in (tirx.Mul, tirx.Div)}
@@ -55,9 +55,11 @@ def hide_numbers() -> Any:
 
 def without_whole_parts(passes: Sequence[Any]) -> list[Any]:
     """Passes of TVM that ask between which numbers names lie, as those that flatten buffers: they take
-    what is cut off floats for a whole number, and fail, so it is hidden from them."""
+    what is cut off floats for a whole number, and fail, so it is hidden from them. What `hide_numbers` has
+    hidden stays so."""
     hide = body_pass("HideWholeParts", lambda _function: [(tirx.Cast, _hidden_whole_part)])
-    return [hide, *passes, show_numbers()]
+    show = body_pass("ShowWholeParts", lambda _function: [(Call, _shown_whole_part)])
+    return [hide, *passes, show]
 
 
 def show_numbers() -> Any:
@@ -121,7 +123,11 @@ def _hidden_cast(cast: tirx.Cast) -> Expr:
 
 def _hidden_whole_part(cast: tirx.Cast) -> Expr:
     whole = scalar_dtype(cast).startswith(("int", "uint")) and "float" in dtype_of(cast.value)
-    return tirx.call_pure_extern(dtype_of(cast), _CAST, cast.value) if whole else cast
+    return tirx.call_pure_extern(dtype_of(cast), _WHOLE, cast.value) if whole else cast
+
+
+def _shown_whole_part(call: Call) -> Expr:
+    return _shown_cast(call) if _hidden_name(call) == _WHOLE else call
 
 
 def _shown_cast(call: Call) -> Expr:
@@ -132,10 +138,15 @@ def _shown_cast(call: Call) -> Expr:
     return literal(cut(number, kind), kind, lanes_of(call))
 
 
-def _shown(call: Call) -> Expr:
+def _hidden_name(call: Call) -> str:
+    """What a call to a function outside names; nothing of any other."""
     named = len(call.args) > 1 and isinstance(call.args[0], StringImm)
-    name = str(call.args[0].value) if named else ""
-    if name == _CAST:
+    return str(call.args[0].value) if named else ""
+
+
+def _shown(call: Call) -> Expr:
+    name = _hidden_name(call)
+    if name in (_CAST, _WHOLE):
         return _shown_cast(call)
     if name == _BITS:
         return reinterpreted(dtype_of(call), call.args[1])
