@@ -1,10 +1,10 @@
 /* Validation of arguments: the dims of every door, and the tagged arguments of the generic one. */
 #include "arguments/args.h"
 
-#include "devices/family.h"
 #include "arguments/overlap.h"
-#include "status.h"
 #include "arguments/tensors.h"
+#include "devices/family.h"
+#include "status.h"
 
 static COLD tilec_status check_each_dim(const kernel_record* kernel, const int64_t* dims) {
   for (uint32_t i = 0; i < kernel->info.num_dims; i++) {

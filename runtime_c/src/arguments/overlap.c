@@ -4,9 +4,9 @@
  * and are taken on trust. */
 #include "arguments/overlap.h"
 
+#include "arguments/tensors.h"
 #include "devices/family.h"
 #include "status.h"
-#include "arguments/tensors.h"
 
 typedef struct byte_range {
   const void* object;   /* that the range is in; NULL: memory */

@@ -6,18 +6,18 @@
 
 #include "arith.h"
 #include "compiler.h"
-#include "dispatch/cpu.h"
-#include "launch/exec.h"
 #include "devices/family.h"
+#include "dispatch/cpu.h"
 #include "keep.h"
-#include "threads/pace.h"
+#include "launch/exec.h"
+#include "launch/slices.h"
+#include "launch/workspace.h"
 #include "records.h"
 #include "settings.h"
-#include "launch/slices.h"
 #include "status.h"
 #include "system/system.h"
+#include "threads/pace.h"
 #include "threads/threads.h"
-#include "launch/workspace.h"
 
 /* ---- architectures ---- */
 

@@ -5,9 +5,9 @@
 #include <stdatomic.h>
 
 #include "arith.h"
+#include "devices/family.h"
 #include "dispatch/costs.h"
 #include "dispatch/cpu.h"
-#include "devices/family.h"
 #include "dispatch/hash.h"
 #include "keep.h"
 #include "settings.h"

@@ -3,8 +3,8 @@
 
 #include <stdio.h>
 
-#include "dispatch/choice.h"
 #include "devices/family.h"
+#include "dispatch/choice.h"
 #include "status.h"
 
 LOCAL void describe_rejection(const kernel_record* kernel, const tilec_guard* guard,

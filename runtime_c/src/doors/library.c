@@ -2,13 +2,13 @@
 #include <string.h>
 
 #include "arguments/args.h"
-#include "launch/call.h"
 #include "compiler.h"
-#include "dispatch/dispatch.h"
-#include "doors.h"
-#include "launch/exec.h"
-#include "dispatch/explain.h"
 #include "devices/family.h"
+#include "dispatch/dispatch.h"
+#include "dispatch/explain.h"
+#include "doors.h"
+#include "launch/call.h"
+#include "launch/exec.h"
 #include "own.h"
 #include "records.h"
 #include "status.h"

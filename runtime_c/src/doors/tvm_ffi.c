@@ -7,14 +7,14 @@
 #include <stdlib.h>
 
 #include "arguments/args.h"
-#include "launch/call.h"
 #include "compiler.h"
+#include "devices/family.h"
 #include "dispatch/dispatch.h"
 #include "doors.h"
+#include "launch/call.h"
 #include "launch/exec.h"
-#include "devices/family.h"
-#include "records.h"
 #include "launch/slices.h"
+#include "records.h"
 #include "status.h"
 #include "system/system.h"
 

@@ -4,13 +4,13 @@
 #include <string.h>
 
 #include "arguments/args.h"
+#include "devices/family.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/explain.h"
 #include "doors.h"
 #include "launch/exec.h"
-#include "dispatch/explain.h"
-#include "devices/family.h"
-#include "own.h"
 #include "launch/slices.h"
+#include "own.h"
 #include "status.h"
 
 static APART tilec_status check_asked(const kernel_record* kernel, const tilec_variant* asked,

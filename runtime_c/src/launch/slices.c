@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "arith.h"
-#include "launch/exec.h"
 #include "devices/family.h"
-#include "status.h"
+#include "launch/exec.h"
 #include "launch/workspace.h"
+#include "status.h"
 
 /* Code relies on at least 1 and at most MAX_WORKERS. */
 static int64_t count_sms(const tilec_exec* exec) {

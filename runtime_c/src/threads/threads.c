@@ -2,10 +2,10 @@
  * process, else the library's own pool; the calling thread alone inside any parallel region. */
 #include "threads/threads.h"
 
-#include "threads/gomp.h"
-#include "threads/pool.h"
 #include "settings.h"
 #include "system/system.h"
+#include "threads/gomp.h"
+#include "threads/pool.h"
 
 static system_once threads_once = SYSTEM_ONCE;
 static uint32_t asked_workers; /* 0: nobody asked */

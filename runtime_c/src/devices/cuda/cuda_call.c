@@ -1,8 +1,8 @@
 /* One call on a CUDA device: everything is sized, loaded and checked before the first launch. */
 #include "devices/cuda/cuda.h"
 
-#include "arith.h"
 #include "arguments/device_args.h"
+#include "arith.h"
 #include "launch/slices.h"
 #include "status.h"
 

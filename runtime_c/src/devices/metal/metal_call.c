@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "arith.h"
 #include "arguments/device_args.h"
+#include "arith.h"
 #include "devices/loaded.h"
 #include "launch/slices.h"
 
