@@ -56,6 +56,15 @@ def test_a_dry_run_says_why_configs_are_left_out(tilec: Callable, manifest: Path
     assert outcome.err.count("configs left out: config value split_k = 0 cannot be used") == 1
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_what_no_config_mends_is_an_error(tilec: Callable, manifest: Path, more: tuple[str, ...]) -> None:
+    manifest.write_text(manifest.read_text().replace("[kernel.tune]\n", "[kernel.tune]\nblok = [1]\n"))
+    outcome = tilec("tune", manifest, *more, "-j", "1")
+    assert outcome.code == 2
+    assert "error: kernel twice has no parameter blok" in outcome.err
+    assert "did you mean block?" in outcome.err
+
+
 def test_values_to_try_of_another_kind_are_said_once(tilec: Callable, manifest: Path) -> None:
     text = manifest.read_text().replace("fault = [0, 1]", 'fault = [0, "1"]')
     manifest.write_text(text.replace("block <= 64 or fault == 0", "block == 32"))

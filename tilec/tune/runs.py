@@ -19,6 +19,7 @@ from tilec.build.reuse.compiled import find, keep
 from tilec.build.schedules.cost import tensor_bytes
 from tilec.build.schedules.examine import Examined, Refused, examine
 from tilec.cache import Store
+from tilec.errors import Kind
 from tilec.families import family_of
 from tilec.portable.runner.journal import Journal
 from tilec.portable.runner.judge import OK, PAUSE, POINT, ROUNDS, UNCOMPILED, finalists, outcome_of
@@ -81,7 +82,8 @@ def plan_one(
     threads: int = 0,
     goes_on: Callable[[], bool] = lambda: True,
 ) -> Planned:
-    """A problem, analysed and ordered. ``facts``: of the device, None for a usual one."""
+    """A problem, analysed and ordered. ``facts``: of the device, None for a usual one. Raises what the source
+    of a kernel refuses in every config alike: no other one would do."""
     found: dict[int, Examined | Refused] = {}
 
     def done(number: int, made: Examined | Refused | None) -> bool:
@@ -91,10 +93,18 @@ def plan_one(
     tasks = [(number, problem.candidate(number)) for number in range(len(problem.configs))]
     run_all(backend.compilers, examine, tasks, backend.at_once, done)
     examined = [found.get(number, Refused("other", "interrupted")) for number, _ in tasks]
+    _check_source(examined)
     signature = next((one.signature for one in examined if isinstance(one, Examined)), None)
     params = () if signature is None else signature.params
     limits = limits_of(problem.variant.target, facts, threads)
     return plan_problem(problem, examined, limits, lambda point: tensor_bytes(params, point.dims))
+
+
+def _check_source(examined: Sequence[Examined | Refused]) -> None:
+    refused = [one for one in examined if isinstance(one, Refused) and one.kind == Kind.SOURCE.value]
+    reasons = {one.reason for one in refused}
+    if refused and len(refused) == len(examined) and len(reasons) == 1 and refused[0].error is not None:
+        raise refused[0].error
 
 
 class Run:

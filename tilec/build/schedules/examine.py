@@ -54,10 +54,12 @@ class Examined:
 
 @dataclass(frozen=True)
 class Refused:
-    """A config that is left out; ``kind`` is a `tilec.errors.Kind` or "same code", ``reason`` a sentence."""
+    """A config that is left out; ``kind`` is a `tilec.errors.Kind` or "same code", ``reason`` a sentence,
+    ``error`` what refused it, where it was an error."""
 
     kind: str
     reason: str
+    error: TilecError | None = field(default=None, compare=False, repr=False)
 
 
 def examine(variant: Variant) -> Examined | Refused:
@@ -65,7 +67,7 @@ def examine(variant: Variant) -> Examined | Refused:
     try:
         return _examined(variant)
     except TilecError as error:
-        return Refused(error.kind.value, error.what)
+        return Refused(error.kind.value, error.what, error)
 
 
 def largest_fragment(launch: Launch) -> int:
