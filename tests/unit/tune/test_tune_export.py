@@ -14,7 +14,7 @@ import pytest
 from faulty_kernels import WRONG
 from tune_samples import HEAD, KERNELS, ONE, TWICE
 
-from tilec.errors import InputError, PackageError, TuneError
+from tilec.errors import InputError, PackageError, SourceError, TuneError
 from tilec.manifest import load_manifest
 from tilec.manifest.tuned import read_tuned
 from tilec.portable.runner.journal import Journal
@@ -203,13 +203,23 @@ def test_parts_deal_the_variants(manifest: Callable[..., Path], tmp_path: Path) 
     assert ids == ["twice x86-64-v2 n=1..64", "twice x86-64-v2 n=dynamic"]
 
 
-def test_a_variant_without_a_possible_config_says_why(tmp_path: Path) -> None:
+def test_a_source_that_no_config_mends_is_what_an_export_says(tmp_path: Path) -> None:
     (tmp_path / "k.py").write_text("import no_such_module\n\n\ndef twice():\n    pass\n")
+    kernel = f'[[kernel]]\nname = "twice"\nsource = "{tmp_path}/k.py:twice"\ndims = {{ n = "dynamic" }}\n'
+    path = tmp_path / "demo.toml"
+    path.write_text(f"{HEAD}{kernel}[kernel.tune]\nblock = [32, 64]\n")
+    with pytest.raises(SourceError, match="imports no_such_module, which is not installed") as caught:
+        export(path, tmp_path / "out", jobs=1)
+    assert caught.value.place is not None
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_variant_without_a_possible_config_says_why(tmp_path: Path) -> None:
+    (tmp_path / "k.py").write_text("def twice(n, block=16):\n    raise ValueError(f'no {block} here')\n")
     kernel = f'[[kernel]]\nname = "twice"\nsource = "{tmp_path}/k.py:twice"\ndims = {{ n = "dynamic" }}\n'
     path = tmp_path / "demo.toml"
     path.write_text(f"{HEAD}{kernel}[kernel.tune]\nblock = [32, 64]\n")
     with pytest.raises(TuneError, match="no config of twice") as caught:
         export(path, tmp_path / "out", jobs=1)
-    assert "kernel source: kernel source" in (caught.value.why or "")
-    assert "imports no_such_module, which is not installed" in (caught.value.why or "")
+    assert "3 kernel source: " in (caught.value.why or "")
     assert caught.value.place is not None
