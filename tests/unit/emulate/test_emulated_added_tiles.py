@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from tvm.ir import Var
 
 import tilec.language as T
 from tilec.backends.cuda.analysis.pipelines.behind_rings import rings_of
@@ -17,7 +18,7 @@ from tilec.backends.cuda.passes.waits.place_shared import pool_bytes, shared_til
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.emulate import EmulatedKernel
-from tilec.ir.nodes import Alloc, Kernel, walk
+from tilec.ir.nodes import Alloc, Kernel, Launch, walk
 from tilec.language.frontend.elaborate import elaborate
 from tilec.lowering.emission.memory import tile_bytes
 from tilec.targets import Target, parse_target
@@ -38,6 +39,12 @@ def added(kernel: Kernel) -> int:
 def text(kernel: Kernel, target: Target) -> str:
     """The CUDA source of a kernel."""
     return source(to_tir(lower(kernel, target), target), target, "kernel")
+
+
+def staged_tiles(launch: Launch) -> set[Var]:
+    """The shared tiles that what a launch adds passes through."""
+    tiles = (stmt.buffer for stmt in walk(launch.body) if isinstance(stmt, Alloc))
+    return {tile for tile in tiles if "staged" in tile.name}
 
 
 def run(kernel: Kernel, *arrays: np.ndarray) -> None:
@@ -321,10 +328,7 @@ def test_trips_that_go_apart_add_by_one_tile(held, loops):
     kernel = kernel_of(masked_trips, held=held)
     assert added(kernel) == loops
     (launch,) = lower(kernel, SM90A).launches
-    staged = {
-        stmt.buffer for stmt in walk(launch.body) if isinstance(stmt, Alloc) and "staged" in stmt.buffer.name
-    }
-    assert len(staged) == 1
+    assert len(staged_tiles(launch)) == 1
     rng = np.random.default_rng(3)
     a, b = (rng.integers(-4, 5, shape).astype("float16") for shape in ((256, 64), (64, 64)))
     c, d = np.ones((256, 64), "float32"), np.zeros((held, 64, 64), "float32")
@@ -335,3 +339,36 @@ def test_trips_that_go_apart_add_by_one_tile(held, loops):
     np.testing.assert_array_equal(
         d, np.stack([wanted.reshape(4, 64, 64).sum(0) * (at + 1) for at in range(held)])
     )
+
+
+@pytest.mark.parametrize(("columns", "tiles"), [(32, 2), (64, 1)])
+def test_parts_of_other_extents_have_tiles_of_their_own(columns, tiles):
+    """A launch adds all of its sums to a tensor, and some or all of their columns once more."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((256, 64), "float16"), B: T.Tensor((64, 64), "float16"), C: T.Tensor((256, 64), "float32")
+    ):
+        with T.Kernel(1, threads=128) as _:
+            As = T.alloc_shared((64, 64), "float16")
+            Bs = T.alloc_shared((64, 64), "float16")
+            s = T.alloc_fragment((64, 64), "float32")
+            T.copy(B, Bs)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[k * 64, 0], As)
+                T.gemm(As, Bs, s, clear_accum=True)
+                T.atomic_add(C[k * 64, 0], s)
+                for i, j in T.Parallel(64, columns):
+                    T.atomic_add(C[k * 64 + i, j], s[i, j] * 2)
+
+    kernel = kernel_of(lambda: main)
+    assert added(kernel) == 2
+    (launch,) = lower(kernel, SM90A).launches
+    assert len(staged_tiles(launch)) == tiles
+    rng = np.random.default_rng(4)
+    a, b = (rng.integers(-4, 5, shape).astype("float16") for shape in ((256, 64), (64, 64)))
+    c = np.ones((256, 64), "float32")
+    run(kernel, a, b, c)
+    wanted = a.astype("float32") @ b.astype("float32")
+    wanted[:, :columns] *= 3
+    np.testing.assert_array_equal(c, 1 + wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tvm import tirx
 
@@ -55,6 +55,16 @@ class StoreBoxes(Pass):
         return rewrite_launches(kernel, lambda launch: _Stores(kernel, launch, target).run())
 
 
+class _Staged(NamedTuple):
+    """What passes through one shared tile: all that trips add of a fragment to a tensor in tiles of these
+    extents and this type, however many loops the trips have become."""
+
+    fragment: Var
+    tensor: Var
+    extents: tuple[int, ...]
+    dtype: str
+
+
 class _Stores(ScopedRewrite):
     """Rewrites the stores of one launch."""
 
@@ -75,7 +85,7 @@ class _Stores(ScopedRewrite):
         self._named = addressed_in(launch.body)
         self._values = values_of(stmts)
         self._loops: list[Stmt] = []
-        self._staged: dict[tuple[Var | None, Var], Alloc] = {}
+        self._staged: dict[_Staged, Alloc] = {}
 
     def run(self) -> Launch:
         """The launch with its stores."""
@@ -113,40 +123,20 @@ class _Stores(ScopedRewrite):
 
     def _added(self, stmt: Parallel, added: AddedBox) -> list[Stmt]:
         """An addition as a box, of fragments through a shared tile; others as they are."""
-        tile = added.src.buffer
-        passed = self._passed(added)
+        staged = _staged(added)
+        passed = None if staged is None else self._staged.get(staged, Alloc(_tile_of(staged)))
         try:
             self._check(Copy(added.src, added.dst, hints=stmt.hints), self._adders)
-            need(self._has_room(added, passed), f"shared memory has no room for {tile.name}")
+            fits = passed is None or passed in self._staged.values() or self._fits(passed)
+            need(fits, f"shared memory has no room for {added.src.buffer.name}")
         except Unfit:
             return [stmt]
         self.roads += [road_of(stmt, "tma", "TMA reduction"), *said(stmt, stmt.hints, "tma")]
-        if passed is None:
+        if staged is None or passed is None:
             return [TensorAdd(added.src, added.dst, stmt.hints.eviction, loc=stmt.loc)]
-        self._staged[added.fragment, added.dst.buffer] = passed
+        self._staged[staged] = passed
         made = TensorAdd(whole_tile(passed.buffer), added.dst, stmt.hints.eviction, loc=stmt.loc)
         return [replace(added.through(passed.buffer), loc=stmt.loc), made]
-
-    def _passed(self, added: AddedBox) -> Alloc | None:
-        """The shared tile that what is added passes through, None for a shared tile. What trips add of one
-        fragment to one tensor has one tile, however many loops the trips have become."""
-        tile = added.src.buffer
-        if added.fragment is None:
-            return None
-        shape, dtype = static_extents(tile), str(tile.dtype)
-        known = self._staged.get((added.fragment, added.dst.buffer))
-        if known is not None and (static_extents(known.buffer), str(known.buffer.dtype)) == (shape, dtype):
-            return known
-        name = f"{added.fragment.name}_staged"
-        return Alloc(tirx.decl_buffer(shape, dtype, name=name, scope="shared.dyn"))
-
-    def _has_room(self, added: AddedBox, passed: Alloc | None) -> bool:
-        """Whether what is added needs no tile, or one that is there or fits beside the others."""
-        return (
-            passed is None
-            or passed is self._staged.get((added.fragment, added.dst.buffer))
-            or self._fits(passed)
-        )
 
     def _fits(self, staged: Alloc) -> bool:
         """Whether a tile lies beside all others; it has its room then."""
@@ -169,6 +159,19 @@ class _Stores(ScopedRewrite):
             f"T.annotate_layout gives {tile.name} another order",
         )
         check_box(stmt.dst, stmt.dst.start, stmt.src, True, self.facts)
+
+
+def _staged(added: AddedBox) -> _Staged | None:
+    """What of an addition passes through a shared tile; nothing where that is what is added."""
+    if added.fragment is None:
+        return None
+    tile = added.src.buffer
+    return _Staged(added.fragment, added.dst.buffer, static_extents(tile), str(tile.dtype))
+
+
+def _tile_of(staged: _Staged) -> Var:
+    name = f"{staged.fragment.name}_staged"
+    return tirx.decl_buffer(staged.extents, staged.dtype, name=name, scope="shared.dyn")
 
 
 def _is_store(stmt: Copy) -> bool:
