@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from tvm import tirx
 from tvm.ir import TensorLoad
@@ -59,11 +59,18 @@ def _group(stmt: Stmt, fits: Callable[[Block, Group], bool]) -> Stmt:
         return stmt
 
     def loop(inner: Stmt) -> Block:
-        return _loop(inner) if isinstance(inner, For) and fits(inner.body, stmt) else (inner,)
+        return _loop(inner) if _multiplies(inner) and fits(inner.body, stmt) else (inner,)
 
     return replace(
         stmt, body=rewrite_blocks(stmt.body, lambda block: list(chain.from_iterable(map(loop, block))))
     )
+
+
+def _multiplies(stmt: Stmt) -> TypeGuard[For]:
+    """Whether a statement is a loop over trips with products, one after the other."""
+    if not isinstance(stmt, For) or stmt.kind != "serial" or int_value(stmt.step) != 1:
+        return False
+    return any(isinstance(inner, Gemm) for inner in stmt.body)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +83,6 @@ class _Choice:
 
 
 def _loop(loop: For) -> Block:
-    multiplies = any(isinstance(stmt, Gemm) for stmt in loop.body)
-    if loop.kind != "serial" or int_value(loop.step) != 1 or not multiplies:
-        return (loop,)
     found = list(_choices(loop))
     found = [choice for choice in found if choice.cut.first == found[0].cut.first]
     if not found:
