@@ -50,6 +50,7 @@ from tilec.backends.cuda.statement_roles.trips.hold_two_blocks import HoldTwoBlo
 from tilec.backends.cuda.statement_roles.trips.issue_ahead import IssueAhead
 from tilec.backends.cuda.statement_roles.trips.pair_trips import PairTrips
 from tilec.backends.cuda.statement_roles.trips.read_early import ReadEarly
+from tilec.backends.cuda.statement_roles.trips.read_for_results import ReadForResults
 from tilec.backends.cuda.statement_roles.trips.renew_places import RenewPlaces
 from tilec.backends.cuda.statement_roles.trips.rotate_trips import RotateTrips
 from tilec.backends.cuda.statement_roles.trips.split_trips import SplitTrips
@@ -133,6 +134,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     TurnProducts(),
     HoldOperands(),
     FetchRows(),
+    ReadForResults(),
     MakeInSteps(),
     PairTrips(),
     AlternateOperands(),

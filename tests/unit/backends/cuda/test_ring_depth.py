@@ -134,7 +134,7 @@ def test_results_keep_their_room():
 
 
 def test_launches_that_no_strategy_takes_get_deep_rings_too():  # sums of float16
-    assert stages_of(sums="float16") == {4}
+    assert stages_of(sums="float16") == {5}
 
 
 @pytest.mark.parametrize(("scale", "made"), [("operand", {4}), ("sums", {2})])  # two tiles in 48 KiB
@@ -148,9 +148,10 @@ def test_blocks_that_share_a_multiprocessor_still_do():
 
 
 @pytest.mark.parametrize(("asked", "key", "made"), [(2, 3, 3), (3, 2, 3), (2, 99, 6)])
-@pytest.mark.parametrize("sums", ["float32", "float16"])
-def test_a_schedule_key_says_how_many(asked, key, made, sums):
-    assert stages_of(stages=asked, sums=sums, config={"stages": key}) == {made}
+@pytest.mark.parametrize(("sums", "most"), [("float32", 6), ("float16", 5)])
+def test_a_schedule_key_says_how_many(asked, key, made, sums, most):
+    """Results of sums that no strategy takes have a tile of 32 KiB for each of two warpgroups."""
+    assert stages_of(stages=asked, sums=sums, config={"stages": key}) == {min(made, most)}
 
 
 @pytest.mark.parametrize(("late", "stages"), [(1, {"Ks": 3, "Vs": 2}), (2, {"Ks": 2, "Vs": 2})])

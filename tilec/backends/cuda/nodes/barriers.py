@@ -93,7 +93,8 @@ class WaitLanded(WaitPhase):
 class GiveBack(Stmt):
     """The warps that run it are done with ``tiles``, whose loads may overwrite them: an arrival at
     ``barrier[index]``, of a thread for each warpgroup where products alone have read them (``once``), else of
-    one for each warp. Behind the products that read the tiles, wherever it stands."""
+    one for each warp. Behind the products that read the tiles, wherever it stands; without tiles, which hands
+    a turn on, where it stands."""
 
     syntax = "give_back(barrier[index], *tiles, once=)"
 

@@ -92,14 +92,17 @@ class EachTile(Stmt):
     """``body`` for every tile of a launch's ``grid`` that falls to this block: those gridDim.x apart from its
     own number on, which the launch's block variables stand for there. Tiles follow each other along the first
     axis, or in bands of ``band`` along the second one. ``pair``: blocks with numbers 2 n and 2 n + 1 have
-    neighbours along that axis, the second of which may lie outside of the grid."""
+    neighbours along that axis, the second of which may lie outside of the grid. ``turns``: so many groups of
+    threads take the block's tiles one after the other, this one as number ``turn``."""
 
-    syntax = "each_tile(*grid, band=, pair=)"
+    syntax = "each_tile(*grid, band=, pair=, turn=, turns=)"
 
     grid: tuple[int | Expr, ...]
     body: Block
     band: int = 0
     pair: int | None = None
+    turn: int = 0
+    turns: int = 1
 
 
 #: What runs its body again and again in device code.

@@ -79,13 +79,15 @@ class _Parts(ScopedRewrite):
         self._in_tiles = False
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
-        """A statement over rewritten blocks."""
-        before = self._in_tiles
-        self._in_tiles = before or (isinstance(stmt, EachTile) and len(stmt.grid) > 1)
+        """A statement over rewritten blocks. Groups of threads have tiles of their own."""
+        before = self._in_tiles, self._stmts
+        self._in_tiles |= isinstance(stmt, EachTile) and len(stmt.grid) > 1
+        if isinstance(stmt, EachTile):
+            self._stmts = list(walk((stmt,)))
         try:
             return [stmt] if isinstance(stmt, ThreadLoop) else super().stmt(stmt)
         finally:
-            self._in_tiles = before
+            self._in_tiles, self._stmts = before
 
     def block(self, block: Block) -> Block:
         """A block whose last statements are such a store, with a tile that lies as TMA takes it."""

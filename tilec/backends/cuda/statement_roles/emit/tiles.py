@@ -34,7 +34,7 @@ def _tiles(stmt: EachTile, ctx: DeviceContext) -> None:
     for extent in extents:
         total = total * extent
     total, step = let("total", total), let("step", step)
-    tile = cell(first)
+    tile = cell(first + step * i32(stmt.turn))
     with T.While(tile[0] < total):
         places = _places(tile[0], extents, stmt.band)
         if stmt.pair is not None:
@@ -44,7 +44,7 @@ def _tiles(stmt: EachTile, ctx: DeviceContext) -> None:
             for var, place in zip(ctx.block_vars, held, strict=True):
                 ctx.env[var] = place if dtype_of(var) == "int32" else tirx.Cast(dtype_of(var), place)
             add(ctx.block(stmt.body))
-        put(tile, tile[0] + step)
+        put(tile, tile[0] + step * i32(stmt.turns))
 
 
 def _int32(extent: int | Expr, ctx: DeviceContext) -> Expr:

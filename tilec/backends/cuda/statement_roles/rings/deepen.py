@@ -58,17 +58,19 @@ def deepened(
     target: Target,
     room: int,
     most: Mapping[tuple[Var, ...], float],
+    latency: int,
 ) -> tuple[Ring, ...]:
     """``rings`` with the stages that their loops want, smaller ones first, as far as ``room`` bytes of shared
-    memory go, divided by the blocks that a multiprocessor holds as it is; ``most``: as many as are filled."""
+    memory go, divided by the blocks that a multiprocessor holds as it is; ``most``: as many as are filled;
+    ``latency``: clocks that a load takes."""
     assert target.gpu is not None
     used = target.gpu.shared_bytes - room + sum(ring.taken for ring in rings)
     blocks = _blocks(launch, loads, used, target)
     free, passages = target.gpu.shared_bytes // blocks - used, _passages(launch)
-    shifted = _shifted(launch)
+    shifted = shifted_bytes(launch)
     made = list(rings)
     for ring in sorted(rings, key=lambda ring: ring.bytes):
-        wanted = _wanted(ring, loads, program, target, blocks)
+        wanted = _wanted(ring, loads, program, target, blocks, latency)
         if wanted and launch.schedule.stages is not None:
             wanted = launch.schedule.stages
         more = int(min(min(wanted, most[ring.tiles]) - ring.stages, free // ring.bytes))
@@ -88,7 +90,7 @@ def _passages(launch: Launch) -> int:
     return sum(tile_bytes(stmt) for stmt in held if stmt.buffer.scope() == "local.fragment")
 
 
-def _shifted(launch: Launch) -> int:
+def shifted_bytes(launch: Launch) -> int:
     """Bytes of the tiles that fragments do pass through, whatever their layouts are: threads reach an element
     beside their own."""
     reached = {
@@ -111,7 +113,9 @@ def _blocks(launch: Launch, loads: Mapping[Stmt, Load], used: int, target: Targe
     return max(target.gpu.shared_bytes // used, 1)
 
 
-def _wanted(ring: Ring, loads: Mapping[Stmt, Load], program: Program, target: Target, blocks: int) -> int:
+def _wanted(
+    ring: Ring, loads: Mapping[Stmt, Load], program: Program, target: Target, blocks: int, latency: int
+) -> int:
     """The stages that the loop around the loads of a ring wants; 0 outside of loops. Where threads are busy
     beside products, loads are early enough but those that look up their places, and those of tiles that two
     trips read at a time, which get another stage."""
@@ -124,7 +128,7 @@ def _wanted(ring: Ring, loads: Mapping[Stmt, Load], program: Program, target: Ta
     alone = alone or (blocks == 1 and _only_makes(loop.body, brought))
     looks_up = any(_looks_up(stmt, program) for stmt in walk((own,)))
     if alone or looks_up:
-        wanted = wanted_stages(loop.body, target, blocks, 1 + looks_up)
+        wanted = wanted_stages(loop.body, target, blocks, 1 + looks_up, latency)
         return max(wanted, PAIRED_STAGES) if wanted and _makes_wide(loop.body, brought) else wanted
     return ring.stages + 1 if _spans_trips(ring, loop.body) else 0
 

@@ -8,8 +8,10 @@ arrive when they have read it. The producer waits for *empty* and loads; the oth
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -23,6 +25,7 @@ from tilec.backends.cuda.statement_roles.rings.made_bytes import made_bytes
 from tilec.backends.cuda.statement_roles.rings.ring_room import warps_bytes, with_stages
 from tilec.backends.cuda.statement_roles.split.loads import Load, Loads, by_tile, filled, is_loop
 from tilec.backends.cuda.statement_roles.split.slices import Program, all_needed
+from tilec.backends.cuda.statement_roles.split.tile_turns import turns_at_tiles
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import (
@@ -50,8 +53,9 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
-#: Stages of a ring that a loop without num_stages fills.
-_STAGES = 2
+#: Stages of a ring that a loop without num_stages fills, and those that keep tensor cores busy
+#: (`tilec.backends.cuda.analysis.pipelines.ring_depth` has times).
+_STAGES, _ENOUGH = 2, 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,13 +87,15 @@ class Ring:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The rings of a launch, the loads that fill them, why others stay with those who compute (``kept``), and
-    the tiles that loads look their places up in, of which the producer has its own (``tables``)."""
+    """The rings of a launch, the loads that fill them, why others stay with those who compute (``kept``), the
+    tiles that loads look their places up in, of which the producer has its own (``tables``), and how many
+    warpgroups take tiles in turns (``turns``)."""
 
     rings: tuple[Ring, ...]
     loads: Mapping[Stmt, Load]
     kept: Mapping[Stmt, str]
     tables: Set[Var]
+    turns: int
 
 
 def plan_rings(
@@ -114,7 +120,20 @@ def plan_rings(
     taken = sum(tile_bytes(Alloc(table)) for table in tables if table.scope() == "shared.dyn")
     taken += warps_bytes(launch, wide, target)
     made = made_bytes(launch, wide, {tile for ring in rings for tile in ring.tiles})
-    return Plan(with_stages(rings, found, launch, program, target, taken, made), found, kept, tables)
+    staged = partial(with_stages, rings, found, launch, program, target, taken, made)
+    with_room, turns = _in_turns(staged, turns_at_tiles(launch, program, found))
+    return Plan(with_room, found, kept, tables, turns)
+
+
+def _in_turns(staged: Callable[[int], tuple[Ring, ...]], turns: int) -> tuple[tuple[Ring, ...], int]:
+    """The rings that are ``staged`` for warpgroups which take tiles in turns, and how many these are; those
+    for warpgroups that share a tile, and 1, where results of their own leave loads too few stages."""
+    shared = staged(1)
+    with suppress(Unfit):
+        own = staged(turns)
+        if all(few.stages >= min(many.stages, _ENOUGH) for few, many in zip(own, shared, strict=True)):
+            return own, turns
+    return shared, 1
 
 
 # ---- loads ----

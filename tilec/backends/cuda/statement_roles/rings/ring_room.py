@@ -11,13 +11,14 @@ from tilec.backends.cuda.analysis.blocks.threads import thread_count
 from tilec.backends.cuda.analysis.layouts.fragments import WARP
 from tilec.backends.cuda.analysis.layouts.held_alike import held_alike
 from tilec.backends.cuda.analysis.pipelines.behind_rings import used_behind
+from tilec.backends.cuda.analysis.pipelines.ring_depth import COLD_LATENCY, LATENCY
 from tilec.backends.cuda.analysis.products.fit_operands import Fitted, fit
 from tilec.backends.cuda.analysis.products.mma import MMA, is_register_operand
 from tilec.backends.cuda.analysis.products.tensor_memory import tensor_tile
 from tilec.backends.cuda.analysis.products.units import ALIGNMENT
 from tilec.backends.cuda.limits import has_tensor_memory
 from tilec.backends.cuda.passes.waits.place_shared import SMALL
-from tilec.backends.cuda.statement_roles.rings.deepen import deepened
+from tilec.backends.cuda.statement_roles.rings.deepen import deepened, shifted_bytes
 from tilec.backends.cuda.statement_roles.rings.fills import fills
 from tilec.backends.cuda.statement_roles.rings.later_tiles import laid_over
 from tilec.backends.cuda.statement_roles.split.order import order_of
@@ -57,9 +58,11 @@ def with_stages(
     target: Target,
     taken: int,
     made: int,
+    turns: int,
 ) -> tuple[Ring, ...]:
     """The rings with the stages that there is room for. ``taken``: bytes that the producer needs beside them,
-    ``made``: those of operands that threads make in each trip, which two versions of them take more.
+    ``made``: those of operands that threads make in each trip, which two versions of them take more;
+    ``turns``: so many warpgroups have results of their own.
     Unfit where there is no room for one stage each."""
     tiles = {tile for ring in rings for tile in ring.tiles}
     stays = order_of(launch, program, list(found), thread_count(launch)) is not None
@@ -70,14 +73,16 @@ def with_stages(
     rings = [replace(ring, stages=int(min(ring.stages, most[ring.tiles]))) for ring in rings]
     rings = rings if stays else laid_over(rings, found, launch.body)
     behind = set() if stays else used_behind(launch.body, tiles)
-    room = _room({*tiles, *behind}, launch, target) - taken
+    room = _room({*tiles, *behind}, launch, target, turns) - taken
+    room -= turns * shifted_bytes(launch) if turns > 1 else 0
     room = room if launch.for_rings is None else min(room, launch.for_rings)
     results = [whole_units(tile_bytes(Alloc(tile)), TILE_ALIGNMENT) for tile in behind]
-    fitted = _fitted(rings, launch, room, results, stays, made)
-    staged = _staged_bytes(launch)
+    staged = turns * _staged_bytes(launch)
+    fitted = _fitted(rings, staged, room, results, stays, made)
     beside = staged + _beyond(fitted, results) if stays else _beyond(fitted, [*results, staged])
     left = room - made - beside
-    return deepened(fitted, found, launch, program, target, left, most)
+    latency = COLD_LATENCY if turns > 1 else LATENCY
+    return deepened(fitted, found, launch, program, target, left, most, latency)
 
 
 def _most(rings: int) -> int:
@@ -86,25 +91,24 @@ def _most(rings: int) -> int:
     return max(ALIGNMENT, _RESERVED // (2 * rings) // ALIGNMENT * ALIGNMENT) // _BARRIER
 
 
-def _room(tiles: Set[Var], launch: Launch, target: Target) -> int:
-    """Bytes of shared memory beside barriers and all tiles but some."""
+def _room(tiles: Set[Var], launch: Launch, target: Target, turns: int = 1) -> int:
+    """Bytes of shared memory beside barriers and all tiles but some, each as often as ``turns`` says."""
     assert target.gpu is not None
     allocs = (stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc) and stmt.buffer not in tiles)
     others = sum(tile_bytes(stmt) for stmt in allocs if stmt.buffer.scope() == "shared.dyn")
-    return target.gpu.shared_bytes - _RESERVED - others
+    return target.gpu.shared_bytes - _RESERVED - turns * others
 
 
 def _fitted(
-    rings: list[Ring], launch: Launch, room: int, results: Sequence[int], stays: bool, made: int
+    rings: list[Ring], staged: int, room: int, results: Sequence[int], stays: bool, made: int
 ) -> tuple[Ring, ...]:
     """The rings with as many stages as there is ``room`` for; the largest one loses them first. Where that
     keeps `_ENOUGH` stages, operands that threads make have room for the versions that are ``made``, and
-    results that leave through shared memory: room of their own if loads of a block's next tile run ahead
-    (``stays``), else that of the rings, as ``results`` of so many bytes."""
+    results of ``staged`` bytes that leave through shared memory: room of their own if loads of a block's next
+    tile run ahead (``stays``), else that of the rings, as ``results`` of so many bytes."""
     whole = _cut(rings, room, results)
     if whole is None:
         raise Unfit("its tiles do not fit shared memory with one stage each", remedy="choose smaller tiles")
-    staged = _staged_bytes(launch)
     for more in dict.fromkeys((made, 0)):
         left = room - more
         beside = _cut(rings, left - staged, results) if stays else _cut(rings, left, [*results, staged])

@@ -54,11 +54,12 @@ class OpenedRings:
                 return False
         return True
 
-    def barriers(self) -> Block:
-        """The declarations of all barriers, with how many arrive at each."""
+    def barriers(self, reading: int) -> Block:
+        """The declarations of all barriers, with how many arrive at each; ``reading``: threads that take what
+        a stage holds."""
         made: list[Stmt] = []
         for ring in self.rings:
-            readers = self.threads // (WARPGROUP if ring.by_products else WARP)
+            readers = reading // (WARPGROUP if ring.by_products else WARP)
             writers = WARPGROUP if ring.by_threads else 1
             made.append(AllocBarrier(self.full[ring], (writers,) * ring.stages))
             made.append(AllocBarrier(self.empty[ring], (readers,) * ring.stages))

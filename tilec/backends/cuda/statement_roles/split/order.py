@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tvm.tirx.analysis import undefined_vars
 
-from tilec.backends.cuda.statement_roles.split.loads import is_loop
+from tilec.backends.cuda.statement_roles.split.loads import filled, is_loop
 from tilec.backends.cuda.statement_roles.split.registers import handed_on
 from tilec.backends.cuda.statement_roles.split.slices import Program
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
-from tilec.ir.nodes import LOOPS, Bind, For, Gemm, If, Launch, Pipelined, Stmt, walk
+from tilec.ir.exprs import int_value
+from tilec.ir.nodes import LOOPS, Alloc, Bind, For, Gemm, If, Launch, Pipelined, Stmt, walk
 from tilec.ir.nodes.barriers import AllocBarrier
 from tilec.ir.traits import expressions
+from tilec.lowering.emission.memory import tile_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-#: Tiles of a band along the second axis, where both axes share loads.
-_BAND = 16
+#: Blocks that take tiles at a time, as many as a usual device has multiprocessors. Tiles of a band with which
+#: these load the least: H200, 8192^3, us for bands of 8 and 16: tiles of 128 x 128 1527 and 1580.
+_BLOCKS = 132
 
 
 def walks(launch: Launch, program: Program, threads: int) -> bool:
@@ -35,6 +39,13 @@ def walks(launch: Launch, program: Program, threads: int) -> bool:
         and not launch.schedule.cluster_dims
         and not phases
     )
+
+
+def is_one_wave(launch: Launch) -> bool:
+    """Whether a launch is known to have no more tiles than a usual device has multiprocessors."""
+    extents = [extent if isinstance(extent, int) else int_value(extent) for extent in launch.grid]
+    known = [extent for extent in extents if extent is not None]
+    return len(known) == len(extents) and math.prod(known) <= _BLOCKS
 
 
 def _takes_long(stmt: Stmt) -> bool:
@@ -57,18 +68,35 @@ def order_of(launch: Launch, program: Program, loads: Sequence[Stmt], threads: i
 
 def band_of(launch: Launch, program: Program, loads: Sequence[Stmt]) -> int:
     """Tiles of a band where loads are shared along the first axis and along the second one, as in products:
-    as many as the author asks for, or several. 0 elsewhere: there tiles in the order of the hardware are as
-    fast (attention of 4096 keys on an H200: 538 TFLOP/s, 521 where blocks stay)."""
+    as many as the author asks for, or so many that blocks which run together load about as much along either.
+    0 elsewhere: there tiles in the order of the hardware are as fast (attention of 4096 keys on an H200: 538
+    TFLOP/s, 521 where blocks stay)."""
     if len(launch.grid) < 2:
         return 0
     first, second = launch.block_vars[:2]
-    used = [
-        {var for part in walk((load,)) for expr in expressions(part) for var in _depends_on(expr, program)}
+    used = {
+        load: {
+            var for part in walk((load,)) for expr in expressions(part) for var in _depends_on(expr, program)
+        }
         for load in loads
-    ]
-    along = any(first in names and second not in names for names in used)
-    across = any(second in names and first not in names for names in used)
-    return (launch.schedule.band or _BAND) if along and across else 0
+    }
+    along = sum(_bytes(load) for load, names in used.items() if first in names and second not in names)
+    across = sum(_bytes(load) for load, names in used.items() if second in names and first not in names)
+    if not along or not across:
+        return 0
+    return launch.schedule.band or 1 << (math.isqrt(_BLOCKS * along // across).bit_length() - 1)
+
+
+def _names_of(load: Stmt, program: Program) -> set[Var]:
+    """The names that a load comes from."""
+    exprs = (expr for part in walk((load,)) for expr in expressions(part))
+    return {var for expr in exprs for var in _depends_on(expr, program)}
+
+
+def _bytes(load: Stmt) -> int:
+    """Bytes of the tile that a load fills."""
+    tile = filled(load)
+    return 0 if tile is None else tile_bytes(Alloc(tile))
 
 
 def _depends_on(expr: Expr, program: Program) -> set[Var]:

@@ -88,6 +88,11 @@ def fits_registers(block: Block, group: Group) -> bool:
     return _held(block, group.count) <= _given(group) - _OTHERS
 
 
+def fits_beside(block: Block, group: Group, words: int) -> bool:
+    """As `fits_registers`, beside so many other registers."""
+    return _held(block, group.count) + words <= _given(group) - _OTHERS
+
+
 def fits_twice(block: Block, group: Group, most: int) -> bool:
     """Whether a thread of ``group`` that has up to ``most`` registers holds all fragments that a block names
     where the block stands twice, with places of its own each time."""

@@ -11,6 +11,7 @@ out. The tiles become rings (`rings`): the `producer` fills the next stage in th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,10 @@ from tilec.backends.cuda.analysis.pipelines.loads_ahead import load_of
 from tilec.backends.cuda.analysis.products.fit_operands import fit
 from tilec.backends.cuda.analysis.products.mma import MMA
 from tilec.backends.cuda.analysis.products.wgmma import Chooser
+from tilec.backends.cuda.idioms.grids.open_tile_loops import OpenTileLoops
+from tilec.backends.cuda.idioms.grids.part_flat_grids import PartFlatGrids
+from tilec.backends.cuda.idioms.grids.walk_in_bands import WalkInBands
+from tilec.backends.cuda.idioms.trips.join_trips import joined as with_joined_trips
 from tilec.backends.cuda.limits import hands_registers_on, has_tma, has_wgmma
 from tilec.backends.cuda.nodes import EachTile, GridMeet
 from tilec.backends.cuda.statement_roles.rings.plan import Plan, plan_rings
@@ -33,6 +38,7 @@ from tilec.backends.cuda.statement_roles.split.producer import Producer
 from tilec.backends.cuda.statement_roles.split.raw_tiles import with_raw_tiles
 from tilec.backends.cuda.statement_roles.split.registers import MOST_GROUPS, handed_on
 from tilec.backends.cuda.statement_roles.split.slices import Program
+from tilec.backends.cuda.statement_roles.split.tile_turns import GROUPS, TileTurns
 from tilec.backends.cuda.statement_roles.split.uses import check_ends
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.strategy import check_hints, check_launch
@@ -44,6 +50,7 @@ from tilec.backends.cuda.warp_roles.unfit import (
     without_refusals,
     without_roles,
 )
+from tilec.ir.analysis.renaming import copied
 from tilec.ir.nodes import (
     Alloc,
     Block,
@@ -97,18 +104,48 @@ def split(kernel: Kernel, launch: Launch, target: Target, halves: bool = False) 
     half of each second operand, to which the launch has yet to be brought."""
     if not any(isinstance(stmt, (Gemm, ScaledGemm)) for stmt in walk(launch.body)) or has_groups(launch):
         return launch
+    for form in dict.fromkeys((_with_joined_trips(kernel, launch, target), launch)):
+        try:
+            return _chosen(kernel, form, target, halves).made()
+        except Unfit as found:
+            unfit = found
+    return launch if _is_told(launch, unfit) else without_roles(launch, unfit)
+
+
+def _with_joined_trips(kernel: Kernel, launch: Launch, target: Target) -> Launch:
+    """A launch with trips as deep as the rows that wgmma reads."""
+    chooser, warps = Chooser(launch, None), thread_count(launch) // WARP
+    return with_joined_trips(kernel, launch, lambda gemm: has_wgmma(target) and chooser.takes(gemm, warps))
+
+
+def _chosen(kernel: Kernel, launch: Launch, target: Target, halves: bool) -> _Roles:
+    """The roles of a launch, in the form in which its loads run ahead the most."""
+    turns = _in_turns(kernel, launch, target, halves)
+    if turns is not None:
+        return turns
     written = replace(launch, body=apart(launch.body))
     raw = with_raw_tiles(kernel, with_made_tiles(written), target)
-    try:
+    with suppress(Unfit):
         roles = None if raw is written else _roles(kernel, raw, target, halves)
-    except Unfit:
-        roles = None
-    if roles is not None and roles.opened.run_ahead():
-        return roles.made()
-    try:
-        return _roles(kernel, written, target, halves).made()
-    except Unfit as unfit:
-        return launch if _is_told(launch, unfit) else without_roles(launch, unfit)
+        if roles is not None and roles.opened.run_ahead():
+            return roles
+    return _roles(kernel, written, target, halves)
+
+
+def _in_turns(kernel: Kernel, launch: Launch, target: Target, halves: bool) -> _Roles | None:
+    """The roles of a launch whose warpgroups take tiles in turns, where those of another form do: a launch
+    over a grid of tiles for one whose author has blocks walk over them, and two warpgroups for one."""
+    form = launch
+    for step in (OpenTileLoops(), PartFlatGrids(), WalkInBands()):
+        form = step.launch(form)
+    if thread_count(form) == WARPGROUP:
+        form = replace(form, threads=(GROUPS * WARPGROUP, 1, 1))
+    if form is launch:
+        return None
+    with suppress(Unfit):
+        roles = _roles(kernel, replace(form, body=apart(form.body)), target, halves)
+        return roles if roles.plan.turns > 1 else None
+    return None
 
 
 def runs_ahead(kernel: Kernel, launch: Launch, target: Target) -> bool:
@@ -226,28 +263,44 @@ class _Roles:
         groups = self.threads // WARPGROUP
         registers = handed_on(groups, self.plan.loads.values(), self.launch.body) if self._hands_on else None
         producer, consumer = Producer(opened, self._filling), Consumer(opened, self._reading)
-        consumed = self._tiles(joined(consumer.body(self.launch.body)))
+        consumed = joined(consumer.body(self.launch.body))
         load: Block = (*begun(self._filling), *self._tiles(producer.body()))
         threads = self.threads + (self.loading if registers is None else WARPGROUP)
         if self.loading < WARPGROUP and registers is not None:
             load = (Group(self.threads, self.loading, load),)
         load = (*_registers(registers, 0), *load)
-        compute = (*_registers(registers, 1), *begun(self._reading), *consumed)
-        groups_of = (Group(self.threads, threads - self.threads, load), Group(0, self.threads, compute))
+        loading = Group(self.threads, threads - self.threads, load)
+        told, computing = self._computing(consumed, registers)
+        barriers = (*opened.barriers(self.threads // self.plan.turns), *told)
         made = replace(
             self.launch,
             threads=(threads, 1, 1),
-            body=(*tiles, *opened.barriers(), *groups_of),
+            body=(*tiles, *barriers, loading, *computing),
             roads=without_refusals(self.launch.roads),
         )
         own = in_line_of(self._road(groups), self.launch)
         return with_notes(with_roads(made, (own, *producer.roads, *self._left())), self._told())
 
+    def _computing(self, block: Block, registers: tuple[int, int] | None) -> tuple[Block, Block]:
+        """The threads that compute, as one group or as several that take tiles in turns, and in front of them
+        the barriers of these."""
+        begin, groups = (*_registers(registers, 1), *begun(self._reading)), self.plan.turns
+        if groups == 1:
+            return (), (Group(0, self.threads, (*begin, *self._tiles(block))),)
+        turns = TileTurns(groups, block, tuple(dict.fromkeys(self._reading.values())))
+        own = (
+            (*begin, *turns.begin(turn), *self._tiles(turns.tile(turn), turn, groups))
+            for turn in range(groups)
+        )
+        made = (Group(turn * WARPGROUP, WARPGROUP, copied(body)) for turn, body in enumerate(own))
+        return (turns.barriers(),), tuple(made)
+
     def _road(self, groups: int) -> Road:
         """What the launch has become."""
         stages = ", ".join(f"{tile.name} {ring.stages}" for ring in self.rings for tile in ring.tiles)
         who, kind = ("warp", "TMA rings") if self.loading == WARP else ("warpgroup", "rings")
-        how = f"a loading {who}, computing warpgroups {groups}, {kind} of {stages} stages"
+        turns = " that take tiles in turns" if self.plan.turns > 1 else ""
+        how = f"a loading {who}, computing warpgroups {groups}{turns}, {kind} of {stages} stages"
         return Road("T.Kernel", "warp_roles", f"warp roles: {how}")
 
     def _told(self) -> Iterator[str]:
@@ -255,10 +308,10 @@ class _Roles:
         for road in refusals(self.launch):
             yield f"its statements tell its roles, no strategy does: {road.loss}"
 
-    def _tiles(self, body: Block) -> Block:
-        """What a role does, for every tile of a block that walks."""
+    def _tiles(self, body: Block, turn: int = 0, turns: int = 1) -> Block:
+        """What a role does, for every tile of a block that walks whose ``turn`` it is."""
         band = order_of(self.launch, self.opened.program, list(self.plan.loads), self.threads)
-        return body if band is None else (EachTile(self.launch.grid, body, band),)
+        return body if band is None else (EachTile(self.launch.grid, body, band, turn=turn, turns=turns),)
 
     def _left(self) -> Iterator[Road]:
         """Loads of loops that stay with those who compute, and why: what a strategy has said of them, too."""

@@ -1,0 +1,212 @@
+"""Warpgroups that take tiles in turns: one multiplies while another one stores its results.
+
+    for each tile: for k: C += A[k] B[k]; store C             all, each some of the rows
+    ->  for each tile t, t + 2, ..:  for k: C += A[k] B[k]; store C; pass by the stages of t + 1        one
+        pass by the stages of t; for each tile t + 1, t + 3, ..:  the same                         the other
+
+Loads come tile by tile. A group begins when the one in front of it has come to its last stage: stages go
+round, and a barrier tells one round from the next alone.
+H200, float16, tiles of 128 x 128, us where warpgroups share tiles, take turns at them, and by `matmul`:
+
+M, N, K              64 of K a trip        32 of K a trip
+8192, 8192, 8192     1551  1528  1526      1773  1538  1533
+8192, 8192, 1024      211   201   196       245   201   196
+4096, 4096, 256        21    18    17        27    18    17
+
+With int8 the first of these take 910, 701 and 804, the second ones 188, 147 and 272.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cuda.analysis.blocks.threads import thread_count
+from tilec.backends.cuda.analysis.layouts.tiles import static_extents
+from tilec.backends.cuda.analysis.products.wgmma import Chooser
+from tilec.backends.cuda.nodes import GiveBack
+from tilec.backends.cuda.statement_roles.split.loads import is_loop
+from tilec.backends.cuda.statement_roles.split.order import is_one_wave, order_of
+from tilec.backends.cuda.statement_roles.split.registers import handed_on, registers_held
+from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
+from tilec.ir.exprs import dtype_of, inlined, int_value, variables_of
+from tilec.ir.exprs import loads as loads_in
+from tilec.ir.nodes import (
+    LOOPS,
+    Alloc,
+    Assume,
+    Bind,
+    Block,
+    For,
+    Gemm,
+    If,
+    Launch,
+    Pipelined,
+    Stmt,
+    Store,
+    walk,
+)
+from tilec.ir.nodes.barriers import SCOPE, AllocBarrier, WaitPhase
+from tilec.ir.nodes.threads import WARP
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.backends.cuda.statement_roles.split.loads import Load
+    from tilec.backends.cuda.statement_roles.split.places import Place
+    from tilec.backends.cuda.statement_roles.split.slices import Program
+
+#: What stands beside products and loads in a loop whose threads do nothing else.
+_LIGHT = (Alloc, Assume, Bind, Gemm, *LOOPS)
+#: Warpgroups that take turns where an author has one.
+GROUPS = 2
+#: Columns from which the products of one warpgroup keep tensor cores busy, and rows of tiles that wait for
+#: loads anyway, for which turns have more room. H200, sums of float16, 4096 x 4096 x 4096, us of blocks of
+#: one warpgroup, several to a multiprocessor, and of two that take turns: tiles of 128 x 64 258 and 311, of
+#: 64 x 64 381 and 317, of 64 x 128 328 and 246, of 64 x 256 298 and 196, of 128 x 128 203 and 181.
+_COLUMNS, _ROWS = 128, 64
+
+
+def turns_at_tiles(launch: Launch, program: Program, loads: Mapping[Stmt, Load]) -> int:
+    """How many warpgroups of a launch take tiles in turns: all of them, where blocks walk over tiles, loops
+    of products do nothing but multiply what ``loads`` bring, and one warpgroup holds a tile's sums. 1 where
+    they share each tile."""
+    threads, asked = thread_count(launch), launch.schedule.pingpong
+    groups = threads // WARPGROUP
+    if groups == 1 or asked is False or is_one_wave(launch):
+        return 1
+    if order_of(launch, program, list(loads), threads) is None:
+        return 1
+    given = handed_on(groups, loads.values(), launch.body)
+    if given is None or registers_held(launch.body, WARPGROUP) > given[1]:
+        return 1
+    alike = all(_is_counted(outer, program) for load in loads for outer in program.around[load])
+    return groups if alike and _only_multiplies(launch, loads) else 1
+
+
+def _is_counted(outer: Stmt, program: Program) -> bool:
+    """Whether a statement around loads is a loop whose trips are known in front of all loops."""
+    if not isinstance(outer, (For, Pipelined)) or (isinstance(outer, For) and int_value(outer.step) != 1):
+        return False
+    names = {var: made.value for var, made in program.definers.items() if isinstance(made, Bind)}
+    ends = [inlined(end, names) for end in (outer.start, outer.stop)]
+    counters = [var for var in variables_of(ends) if isinstance(program.definers.get(var), LOOPS)]
+    return not counters and not any(True for end in ends for _ in loads_in(end))
+
+
+def _only_multiplies(launch: Launch, loads: Mapping[Stmt, Load]) -> bool:
+    """Whether loops with products have nothing else, and one warpgroup carries out each product."""
+    chooser = Chooser(launch, None)
+    brought = {inner for load in loads for inner in walk((load,))}
+    loops = [stmt for stmt in walk(launch.body) if is_loop(stmt) and _multiplies(stmt)]
+    light = all(isinstance(stmt, _LIGHT) or stmt in brought for loop in loops for stmt in walk((loop,)))
+    products = [stmt for stmt in walk(launch.body) if isinstance(stmt, Gemm)]
+    return light and all(
+        chooser.takes(stmt, WARPGROUP // WARP) and _is_apt(static_extents(stmt.c.buffer)) for stmt in products
+    )
+
+
+def _is_apt(extents: tuple[int, ...]) -> bool:
+    """Whether sums of these extents are for one warpgroup at a time."""
+    *_, rows, columns = extents
+    return columns >= _COLUMNS or (rows <= _ROWS and columns >= _ROWS)
+
+
+def _multiplies(loop: Stmt) -> bool:
+    return any(isinstance(stmt, Gemm) for stmt in walk((loop,)))
+
+
+class TileTurns:
+    """The turns of ``groups`` groups of threads at tiles. ``block``: what is done for one; ``places``: where
+    those who compute stand in rings."""
+
+    def __init__(self, groups: int, block: Block, places: Sequence[Place]) -> None:
+        self.groups, self._block, self._places = groups, block, places
+        self._order = tirx.decl_buffer((groups,), "uint64", name="turns", scope=SCOPE)
+        taking = [number for number, stmt in enumerate(block) if self._takes(stmt)]
+        self._first, self._last = taking[0], taking[-1]
+
+    def barriers(self) -> AllocBarrier:
+        """The barrier at which each group hears of its turn, from all warps of the one before: its own are
+        behind their waits then."""
+        return AllocBarrier(self._order, (WARPGROUP // WARP,) * self.groups)
+
+    def begin(self, turn: int) -> Block:
+        """What group ``turn`` does in front of all tiles: it goes past those of the groups before it. Nobody
+        tells the first group of its first turn."""
+        return (Alloc(self._heard, init=tirx.const(int(turn == 0), "int32")), *self._passed_by(turn))
+
+    def tile(self, turn: int) -> Block:
+        """What group ``turn`` does for a tile of its own, and past those of the others behind it, as soon as
+        it takes no more stages: results leave last."""
+        heard, zero = tirx.BufferLoad(self._heard, [tirx.const(0, "int32")]), tirx.const(0, "int32")
+        turned = Store(self._heard, (zero,), tirx.bitwise_xor(heard, tirx.const(1, "int32")))
+        wait = WaitPhase(self._order, tirx.const(turn, "int32"), heard)
+        passes = GiveBack(self._order, tirx.const((turn + 1) % self.groups, "int32"), (), once=False)
+        block = self._block
+        taking = (*block[self._first : self._last], *self._handed_on(block[self._last], passes))
+        others = self._passed_by(self.groups - 1)
+        return (*block[: self._first], wait, turned, *taking, *others, *block[self._last + 1 :])
+
+    @cached_property
+    def _heard(self) -> Var:
+        """The variable of a thread for the parity of its next turn."""
+        return tirx.decl_buffer((1,), "int32", name="turn_heard", scope="local.var")
+
+    def _handed_on(self, last: Stmt, passes: GiveBack) -> Block:
+        """The statement that takes the last stages of a tile, and what hands the turn on: in the last trip of
+        a loop, whose products still run then."""
+        body = last.body if isinstance(last, For) else ()
+        behind = 1 + max((at for at, stmt in enumerate(body) if isinstance(stmt, WaitPhase)), default=-1)
+        if not behind or not isinstance(last, For):
+            return (last, passes)
+        is_last = last.var + tirx.const(1, dtype_of(last.var)) >= last.stop
+        trip = (*body[:behind], If(is_last, (passes,)), *body[behind:])
+        return (replace(last, body=trip), If(last.stop <= last.start, (passes,)))
+
+    def _passed_by(self, tiles: int) -> Block:
+        """What goes past the stages of so many tiles, all of which are alike."""
+        if tiles == 0:
+            return ()
+        names = {stmt.var: stmt.value for stmt in walk(self._block) if isinstance(stmt, Bind)}
+        counts = ((place, inlined(_advances(self._block, place), names)) for place in self._places)
+        return tuple(stmt for place, count in counts for stmt in _past(place, count, tiles))
+
+    def _takes(self, stmt: Stmt) -> bool:
+        """Whether a statement takes a stage of a ring."""
+        return any(_advances_in(stmt, place) for place in self._places)
+
+
+def _past(place: Place, each: Expr, tiles: int) -> Block:
+    """On by the stages of so many tiles, of which each has so many."""
+    names, stage, parity = place.now()
+    zero, one, stages = (tirx.const(number, "int32") for number in (0, 1, place.ring.stages))
+    behind = tirx.Var("behind", "int32")
+    rounds = tirx.bitwise_and(behind // stages, one)
+    moved: list[Stmt] = [Store(place.parity, (zero,), tirx.bitwise_xor(parity, rounds))]
+    if place.ring.stages > 1:
+        moved.append(Store(place.stage, (zero,), behind % stages))
+    return (*names, Bind(behind, stage + each * tirx.const(tiles, "int32")), *moved)
+
+
+def _advances(block: Block, place: Place) -> Expr:
+    """How often a block goes on to the next stage of a place."""
+    total: Expr = tirx.const(0, "int32")
+    for stmt in block:
+        if isinstance(stmt, Store) and stmt.buffer.same_as(place.parity):
+            total = total + tirx.const(1, "int32")
+        elif _advances_in(stmt, place):
+            assert isinstance(stmt, For), "stages are taken in loops alone"
+            trips = tirx.Cast("int32", tirx.max(stmt.stop - stmt.start, tirx.const(0, dtype_of(stmt.var))))
+            total = total + _advances(stmt.body, place) * trips
+    return total
+
+
+def _advances_in(stmt: Stmt, place: Place) -> bool:
+    """Whether a statement goes on to the next stage of a place."""
+    stores = (inner for inner in walk((stmt,)) if isinstance(inner, Store))
+    return any(store.buffer.same_as(place.parity) for store in stores)
