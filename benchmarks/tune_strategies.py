@@ -25,13 +25,13 @@ from typing import Any, cast
 from tilec.build.processes.pool import default_jobs
 from tilec.portable.runner.journal import Journal
 from tilec.portable.runner.judge import OK
-from tilec.tune.backends import Local
+from tilec.tune.measure.backends import Local
+from tilec.tune.measure.runs import plan_one
+from tilec.tune.measure.search import Exhaustive, Halving, Strategy, Tpe, Trial
 from tilec.tune.merge import results_of
-from tilec.tune.planning import Planned
-from tilec.tune.problems import agenda
-from tilec.tune.results import Result
-from tilec.tune.runs import plan_one
-from tilec.tune.search import Exhaustive, Halving, Strategy, Tpe, Trial
+from tilec.tune.outcome.results import Result
+from tilec.tune.plan.planning import Planned
+from tilec.tune.plan.problems import agenda
 
 NEAR = 1.02
 #: Seconds of a trial beside its samples: loading, checking, warming up.

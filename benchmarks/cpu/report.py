@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tilec.tune.pictures import canvas, png, require_matplotlib
+from tilec.tune.outcome.pictures import canvas, png, require_matplotlib
 
 #: Okabe and Ito's colours of groups; others are grey.
 _COLOURS = {

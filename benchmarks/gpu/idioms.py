@@ -28,7 +28,7 @@ from bundle import copy_shared
 from tilec.build.library import build
 from tilec.ir.roads import Road
 from tilec.manifest import KernelPlan, load_manifest
-from tilec.manifest.document import tomllib
+from tilec.manifest.text.document import tomllib
 from tilec.package.library.inspect import read_library
 from tilec.package.model import ParamRecord, evaluate
 from tilec.trials.facts import KernelFacts

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tilec.tune.pictures import canvas, png, require_matplotlib
+from tilec.tune.outcome.pictures import canvas, png, require_matplotlib
 
 #: What each family is held to, the first that a shape was timed beside; Okabe and Ito's colours.
 _PEERS = {

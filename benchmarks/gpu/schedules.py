@@ -106,7 +106,7 @@ from tilec.build.schedules.features import features_of
 from tilec.build.schedules.fit import fit
 from tilec.capacity import CAPACITY
 from tilec.manifest import load_manifest
-from tilec.tune.schedule_file import read_times
+from tilec.tune.fit.schedule_file import read_times
 
 MANIFEST = HERE / "schedules.toml"
 

@@ -90,7 +90,7 @@ from tilec.cli.main import run as command
 from tilec.verify import verify_library
 from tilec.backends.base import backend_of
 from tilec.targets import parse_target
-from tilec.tune.slots import Slot, facts
+from tilec.tune.measure.slots import Slot, facts
 from hip_device import LAUNCHED, OnGpu
 
 (row,) = bench_library("out", Request(shapes=[("*", {"n": 600})], device="hip:0", seconds=0.0))

@@ -17,8 +17,8 @@ from construct_cases import CudaCases
 from tilec.backends.cuda.emit.entry import lower_kernel
 from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
-from tilec.inprocess import building
-from tilec.inprocess.request import Request
+from tilec.inprocess.compilation import building
+from tilec.inprocess.compilation.request import Request
 from tilec.ir.guards import Guard
 from tilec.ir.interp import interpreter
 from tilec.ir.interp.values import cast, numpy_dtype, undefined

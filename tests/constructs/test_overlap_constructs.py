@@ -18,7 +18,7 @@ from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.emulate import EmulatedKernel
 from tilec.errors import SourceAssertionError
-from tilec.inprocess.building import build, make_job
+from tilec.inprocess.compilation.building import build, make_job
 from tilec.ir.interp import interpreter
 from tilec.ir.nodes import Kernel
 from tilec.portable import loader

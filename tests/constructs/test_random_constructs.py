@@ -290,7 +290,7 @@ def xorwow(seed, sequence, offset, count):
 
 
 def test_the_polynomial_of_the_turn_takes_its_matrix_along():
-    from tilec.language.threads.xorwow import _power
+    from tilec.language.threads.random.xorwow import _power
 
     state, words = [3, 1 << 31, 12345, 0, 0xFFFFFFFF], [0] * 5
     for exponent in (0, 1, 159, 160, 1000, 1 << 67):

@@ -12,9 +12,9 @@ from tilec.backends.base import backend_of
 from tilec.backends.cuda.nodes import ScaledWarpGemm
 from tilec.backends.limits import limits_of
 from tilec.backends.pipeline import lower
-from tilec.emulate.clocks import Hazard
 from tilec.emulate.group import Group
 from tilec.emulate.instructions import mma
+from tilec.emulate.state.clocks import Hazard
 from tilec.errors import UnsupportedError
 from tilec.ir.nodes import walk
 from tilec.ir.text.parser import parse_kernel

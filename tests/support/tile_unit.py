@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from tilec.backends.cpu.codegen.foreign import llvm_text
-from tilec.backends.cpu.products.tile_forms import TILE_FORMS
+from tilec.backends.cpu.products.forms.tile_forms import TILE_FORMS
 from tilec.targets import Target, parse_target, runs_here
 
 _SOURCE = Path(__file__).with_suffix(".c")

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilec.cli.output import print_json, print_table, write_file
-from tilec.cli.texts import excused, misses_text, restrictions_text, server_text
+from tilec.cli.printing.output import print_json, print_table, write_file
+from tilec.cli.printing.texts import excused, misses_text, restrictions_text, server_text
 from tilec.portable.dims import dims_text
 
 if TYPE_CHECKING:
     from tilec.build.answers.coverage import Answer
     from tilec.manifest import Plan
-    from tilec.manifest.model_calls import ModelCalls
+    from tilec.manifest.transformers.model_calls import ModelCalls
 
 _MOST_TOKENS = 1 << 20
 
@@ -57,8 +57,8 @@ def check_model(
     from dataclasses import replace
 
     from tilec.build.answers.coverage import answers, sample_calls
-    from tilec.manifest.model_calls import model_calls
-    from tilec.manifest.model_config import read_model_config
+    from tilec.manifest.transformers.model_calls import model_calls
+    from tilec.manifest.transformers.model_config import read_model_config
 
     config = read_model_config(config_path)
     if dtype is not None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tilec.backends.base import Backend, backends
 from tilec.cache import Store, installed_version
-from tilec.cli.output import size_text
+from tilec.cli.printing.output import size_text
 from tilec.codegen.linkers import SharedLibrary
 from tilec.codegen.toolchain import Toolchain, find_toolchain
 from tilec.errors import EnvironmentError_, TilecError

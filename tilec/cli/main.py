@@ -19,7 +19,7 @@ from tilec.errors import EnvironmentError_, TilecError
 from tilec.settings import stand_in_for_home
 from tilec.spelling import nearest
 
-#: Command to what it does, in the order of `--help`. Each lives in tilec/cli/<name>.py as `command`.
+#: Command to what it does, in the order of `--help`. Each lives in tilec/cli/commands/<name>.py as `command`.
 COMMANDS = {
     "init": "Create a working project: kernel, manifest, C consumer.",
     "check": "Expand and validate a manifest without compiling.",
@@ -48,7 +48,7 @@ class LazyGroup(click.Group):
         """The command object, from its own module."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"tilec.cli.{cmd_name}_command").command
+        command: click.Command = importlib.import_module(f"tilec.cli.commands.{cmd_name}").command
         return command
 
     def resolve_command(

@@ -6,7 +6,7 @@ import logging
 import sys
 
 from tilec.cache import clear_cache
-from tilec.inprocess.store import disable_cache, enable_cache, is_cache_enabled
+from tilec.inprocess.compilation.store import disable_cache, enable_cache, is_cache_enabled
 from tilec.packages import names_of_others
 
 

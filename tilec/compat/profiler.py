@@ -1,8 +1,8 @@
 """``tilec.profiler``: measuring kernels."""
 
-from tilec.inprocess.bench import do_bench
-from tilec.inprocess.inputs import TensorSupplyType
-from tilec.inprocess.profiler import Profiler
+from tilec.inprocess.measuring.bench import do_bench
+from tilec.inprocess.measuring.inputs import TensorSupplyType
+from tilec.inprocess.measuring.profiler import Profiler
 from tilec.packages import find_aliases
 
 find_aliases(__name__)

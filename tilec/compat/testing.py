@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tilec.backends.cuda.driver import cuda_devices, device_attribute
-from tilec.inprocess.inputs import torch_assert_close
+from tilec.inprocess.measuring.inputs import torch_assert_close
 
 _MAJOR, _MINOR = 75, 76  # CUdevice_attribute
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {

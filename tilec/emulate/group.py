@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilec.emulate.clocks import Agents, Clocks, Hazard
-from tilec.emulate.memory import SHARED_BASE, Memory
-from tilec.emulate.numbers import TYPES, is_float
-from tilec.emulate.races import Access
-from tilec.emulate.registers import Registers, Taint
+from tilec.emulate.state.clocks import Agents, Clocks, Hazard
+from tilec.emulate.state.memory import SHARED_BASE, Memory
+from tilec.emulate.state.numbers import TYPES, is_float
+from tilec.emulate.state.races import Access
+from tilec.emulate.state.registers import Registers, Taint
 
 if TYPE_CHECKING:
-    from tilec.emulate.program import Program
+    from tilec.emulate.translation.program import Program
 
 WARP = 32
 #: Bits of a cluster address below the block's rank.

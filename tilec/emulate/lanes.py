@@ -13,10 +13,10 @@ from tilec.emulate.group import Group
 from tilec.emulate.instructions import registry
 from tilec.emulate.instructions.registry import as_bits
 from tilec.emulate.library import library
-from tilec.emulate.memory import At
-from tilec.emulate.numbers import TYPES
-from tilec.emulate.registers import Registers
 from tilec.emulate.runtime import NOBODY, place, sides
+from tilec.emulate.state.memory import At
+from tilec.emulate.state.numbers import TYPES
+from tilec.emulate.state.registers import Registers
 from tilec.errors import UnsupportedError
 
 

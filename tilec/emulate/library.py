@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from tilec.emulate.numbers import MATH, MATH2, bits_set, cast, fma, least, long_fma, most, rounded_once
+from tilec.emulate.state.numbers import MATH, MATH2, bits_set, cast, fma, least, long_fma, most, rounded_once
 from tilec.errors import UnsupportedError
 from tilec.ir.interp.named import COUNTS, NAMED
 

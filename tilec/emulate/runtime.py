@@ -1,4 +1,4 @@
-"""What generated source calls beside `tilec.emulate.numbers`."""
+"""What generated source calls beside `tilec.emulate.state.numbers`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emulate.expressions import wide
 from tilec.emulate.group import WARP, Group
 from tilec.emulate.instructions.registry import from_register
-from tilec.emulate.memory import At, HostMemory
-from tilec.emulate.numbers import TYPES, array
+from tilec.emulate.state.memory import At, HostMemory
+from tilec.emulate.state.numbers import TYPES, array
+from tilec.emulate.translation.expressions import wide
 
 __all__ = [
     "At", "HOST", "NOBODY", "attempt", "columns", "from_register", "moved", "packed", "place", "regrouped",

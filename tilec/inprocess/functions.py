@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from tilec.inprocess.compilation.request import BoundKernel
 from tilec.inprocess.params import KernelParam
-from tilec.inprocess.request import BoundKernel
 from tilec.ir.nodes import Alloc, TensorParam
 from tilec.language.values.scalars import dtype as as_dtype
 from tilec.targets import Target

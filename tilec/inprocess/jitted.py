@@ -10,7 +10,7 @@ from types import MethodType
 from typing import Any, overload
 
 from tilec.errors import SourceAssertionError, SourceTypeError
-from tilec.inprocess.callers import (
+from tilec.inprocess.calls.callers import (
     CONTAINERS,
     NOT_GIVEN,
     Caller,
@@ -20,13 +20,13 @@ from tilec.inprocess.callers import (
     factory_caller,
     freeze,
 )
-from tilec.inprocess.compiling import compile_all
-from tilec.inprocess.constants import Constants
+from tilec.inprocess.calls.constants import Constants
+from tilec.inprocess.compilation.compiling import compile_all
+from tilec.inprocess.compilation.request import BoundKernel, Request, compile_request
 from tilec.inprocess.functions import JITFunc
 from tilec.inprocess.kernel import JITKernel
 from tilec.inprocess.options import Options
-from tilec.inprocess.request import BoundKernel, Request, compile_request
-from tilec.inprocess.searches import AutoTuneResult, CallArgs, as_call, expanded, refuse_axes, search
+from tilec.inprocess.search.searches import AutoTuneResult, CallArgs, as_call, expanded, refuse_axes, search
 from tilec.language.frontend.jitted import JitFunction
 from tilec.language.frontend.pass_configs import by_text
 from tilec.language.frontend.programs import PrimFunc

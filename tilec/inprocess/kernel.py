@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 from tilec.backends.base import backend_of
 from tilec.errors import SourceValueError
 from tilec.families import family_of
-from tilec.inprocess.building import Card
-from tilec.inprocess.fast_calls import fast_call, unless_negated
+from tilec.inprocess.calls.fast_calls import fast_call, unless_negated
+from tilec.inprocess.calls.stand_ins import filled_in, untouched
+from tilec.inprocess.compilation.building import Card
 from tilec.inprocess.params import KernelParam, kernel_params
-from tilec.inprocess.stand_ins import filled_in, untouched
 from tilec.language.frontend.pass_configs import by_text
 from tilec.portable.loader import Kernel, LaunchError, default_of, load
 from tilec.spelling import counted
 from tilec.targets import parse_target
 
 if TYPE_CHECKING:
-    from tilec.inprocess.profiler import Profiler
+    from tilec.inprocess.measuring.profiler import Profiler
 
 
 class JITKernel:
@@ -289,8 +289,8 @@ class JITKernel:
 
     def get_profiler(self, tensor_supply_type: Any = None) -> Profiler:
         """A `Profiler` that supplies inputs of a kind (default: TensorSupplyType.Auto)."""
-        from tilec.inprocess.inputs import TensorSupplyType
-        from tilec.inprocess.profiler import Profiler
+        from tilec.inprocess.measuring.inputs import TensorSupplyType
+        from tilec.inprocess.measuring.profiler import Profiler
 
         supply = TensorSupplyType.Auto if tensor_supply_type is None else tensor_supply_type
         return Profiler(self.params, self.out_idx, supply, self)
@@ -301,7 +301,7 @@ class JITKernel:
 
     def bench(self, *args: Any, **options: Any) -> Any:
         """Milliseconds of a call on these arguments, as `do_bench`."""
-        from tilec.inprocess.bench import do_bench
+        from tilec.inprocess.measuring.bench import do_bench
 
         return do_bench(lambda: self(*args), **options)
 

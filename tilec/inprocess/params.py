@@ -10,7 +10,7 @@ from tilec.language.values.scalars import dtype as make_dtype
 from tilec.sizes import SizeError, evaluate_size
 
 if TYPE_CHECKING:
-    from tilec.inprocess.building import Card
+    from tilec.inprocess.compilation.building import Card
 
 
 @dataclass(frozen=True)

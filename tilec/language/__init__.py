@@ -17,7 +17,7 @@ from tilec.language.frontend import constructs, script_names
 from tilec.language.frontend.compile_options import annotate_compile_flags, annotate_pass_configs
 from tilec.language.frontend.meta_classes import inline, meta_class
 from tilec.language.frontend.programs import Ref, macro, prim_func
-from tilec.language.threads import hints, lanes, random_numbers, warp_groups
+from tilec.language.threads import hints, lanes, warp_groups
 from tilec.language.threads.barrier_copies import copy_cluster, tma_copy
 from tilec.language.threads.barriers import (
     alloc_barrier,
@@ -109,6 +109,7 @@ from tilec.language.threads.launches import (
     get_thread_extent,
     get_thread_extents,
 )
+from tilec.language.threads.random import random_numbers
 from tilec.language.threads.thread_reductions import Attr, comm_reducer, tvm_thread_allreduce
 from tilec.language.threads.warp_groups import ws
 from tilec.language.tiles.layout_builders import get_swizzle_layout, make_mma_swizzle_layout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.manifest.expand import load_manifest, load_manifests
-from tilec.manifest.variants import KernelPlan, Plan, Variant, of_all_hosts
+from tilec.manifest.expansion.expand import load_manifest, load_manifests
+from tilec.manifest.expansion.variants import KernelPlan, Plan, Variant, of_all_hosts
 
 __all__ = ["KernelPlan", "Plan", "Variant", "load_manifest", "load_manifests", "of_all_hosts"]

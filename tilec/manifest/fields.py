@@ -15,11 +15,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictF
 
 from tilec.dtypes import DTYPES
 from tilec.ir.guards import Guard
-from tilec.manifest.conditions import check_condition
-from tilec.manifest.expressions import check_expression
-from tilec.manifest.families import KINDS, LAYERS
 from tilec.manifest.guards import parse_guard, same_values
-from tilec.manifest.layers import parts
+from tilec.manifest.text.conditions import check_condition
+from tilec.manifest.text.expressions import check_expression
+from tilec.manifest.transformers.families import KINDS, LAYERS
+from tilec.manifest.transformers.layers import parts
 from tilec.reserved import is_identifier, package_problem, shown
 
 Scalar: TypeAlias = Union[StrictBool, StrictInt, StrictFloat, StrictStr]  # noqa: UP007 (evaluated on 3.10)

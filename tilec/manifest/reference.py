@@ -13,7 +13,6 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from tilec.ir.guards import Guard
-from tilec.manifest.families import KINDS
 from tilec.manifest.model import (
     Backward,
     Kernel,
@@ -28,6 +27,7 @@ from tilec.manifest.model import (
     Targets,
     Tune,
 )
+from tilec.manifest.transformers.families import KINDS
 from tilec.spelling import quoted
 
 _HEAD = """\

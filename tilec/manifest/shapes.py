@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, Validat
 from pydantic_core import ErrorDetails
 
 from tilec.errors import InputError, Place
-from tilec.manifest.document import format_path
-from tilec.manifest.json_file import read_json
-from tilec.manifest.variants import Plan
+from tilec.manifest.expansion.variants import Plan
+from tilec.manifest.text.document import format_path
+from tilec.manifest.text.json_file import read_json
 from tilec.spelling import suggestion
 
 

@@ -21,7 +21,7 @@
     date = "2026-01-31"
 
 An entry belongs to the variant with the same kernel, target and guards. One whose source has changed since is
-used, with a warning. `tilec tune` writes the file (`tilec.tune.database`).
+used, with a warning. `tilec tune` writes the file (`tilec.tune.outcome.database`).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from pydantic import BeforeValidator, Field, StrictStr, ValidationError
 
 from tilec.errors import ManifestError
 from tilec.ir.guards import Guard
-from tilec.manifest.document import Document, format_path, read_document
+from tilec.manifest.expansion.variants import Variant
 from tilec.manifest.fields import OneGuard
 from tilec.manifest.model import Table
 from tilec.manifest.sources import source_sha256
-from tilec.manifest.variants import Variant
+from tilec.manifest.text.document import Document, format_path, read_document
 from tilec.portable.dims import dims_text
 from tilec.spelling import suggestion
 

@@ -9,9 +9,9 @@ compiling, best first) -> runs on backends (compile ahead, measure in slots) -> 
 from __future__ import annotations
 
 from tilec.tune.engine import Outcome, Selection, tune
-from tilec.tune.problems import Agenda, Problem, agenda
-from tilec.tune.results import Result, Row
-from tilec.tune.runs import Manner
+from tilec.tune.measure.runs import Manner
+from tilec.tune.outcome.results import Result, Row
+from tilec.tune.plan.problems import Agenda, Problem, agenda
 from tilec.tune.watch import Watcher
 
 __all__ = [

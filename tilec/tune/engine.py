@@ -21,16 +21,16 @@ from tilec.portable.runner.journal import Journal
 from tilec.portable.runner.process import DeviceMissing
 from tilec.settings import read_settings
 from tilec.trials.oracle import authors
-from tilec.tune.backends import Backend, Local, SlotLost
-from tilec.tune.database import write_entries
-from tilec.tune.entries import entry_of
-from tilec.tune.fitted import check_shapes
-from tilec.tune.preview import Preview, preview_of
-from tilec.tune.problems import Agenda, Problem, agenda, require_problems
-from tilec.tune.results import Result
-from tilec.tune.runs import Manner, Run, Surroundings, plan_one
-from tilec.tune.slots import Slot, facts
-from tilec.tune.sweeps import Sweep
+from tilec.tune.fit.fitted import check_shapes
+from tilec.tune.measure.backends import Backend, Local, SlotLost
+from tilec.tune.measure.runs import Manner, Run, Surroundings, plan_one
+from tilec.tune.measure.slots import Slot, facts
+from tilec.tune.outcome.database import write_entries
+from tilec.tune.outcome.entries import entry_of
+from tilec.tune.outcome.results import Result
+from tilec.tune.plan.preview import Preview, preview_of
+from tilec.tune.plan.problems import Agenda, Problem, agenda, require_problems
+from tilec.tune.plan.sweeps import Sweep
 from tilec.tune.watch import Watcher
 
 

@@ -20,14 +20,14 @@ from tilec.errors import TuneError
 from tilec.families import family_of
 from tilec.settings import read_settings
 from tilec.trials.oracle import Author, authors
-from tilec.tune.backends import Backend, Local
-from tilec.tune.candidates import Made, Uncompiled, compile_safely, entry_name, link, registers_text
-from tilec.tune.contents import write_problem
-from tilec.tune.planning import Planned
-from tilec.tune.problems import Agenda, agenda, require_problems
-from tilec.tune.results import About, about
-from tilec.tune.runs import plan_one, tvm_version
-from tilec.tune.sweeps import Sweep
+from tilec.tune.measure.backends import Backend, Local
+from tilec.tune.measure.candidates import Made, Uncompiled, compile_safely, entry_name, link, registers_text
+from tilec.tune.measure.runs import plan_one, tvm_version
+from tilec.tune.outcome.results import About, about
+from tilec.tune.plan.contents import write_problem
+from tilec.tune.plan.planning import Planned
+from tilec.tune.plan.problems import Agenda, agenda, require_problems
+from tilec.tune.plan.sweeps import Sweep
 from tilec.tune.watch import Watcher
 
 #: What the folder takes from tilec, as it is; the packages around it are empty.

@@ -18,15 +18,15 @@ from typing import Any
 
 from tilec.errors import InputError, Place, TuneError
 from tilec.manifest import Plan, load_manifest
-from tilec.manifest.document import unreadable
 from tilec.manifest.sources import source_sha256
+from tilec.manifest.text.document import unreadable
 from tilec.manifest.tuned import TunedConfigs, TunedEntry, read_tuned, tuned_path
 from tilec.portable.dims import dims_text
 from tilec.portable.runner.journal import Journal
 from tilec.portable.runner.judge import UNCOMPILED
-from tilec.tune.database import Key, key_of, write_entries
-from tilec.tune.entries import entry_of
-from tilec.tune.results import About, PointFacts, Result, Row, finals_of, scores_of, winner_of
+from tilec.tune.outcome.database import Key, key_of, write_entries
+from tilec.tune.outcome.entries import entry_of
+from tilec.tune.outcome.results import About, PointFacts, Result, Row, finals_of, scores_of, winner_of
 
 
 @dataclass(frozen=True)

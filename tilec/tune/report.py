@@ -18,9 +18,9 @@ from tilec.cache import write_atomically
 from tilec.errors import Place, TuneError
 from tilec.portable.dims import dims_text
 from tilec.portable.runner.judge import OK
-from tilec.tune import pictures
-from tilec.tune.entries import device_text, rate_of
-from tilec.tune.results import Result
+from tilec.tune.outcome import pictures
+from tilec.tune.outcome.entries import device_text, rate_of
+from tilec.tune.outcome.results import Result
 
 _COLUMNS = (
     "kernel", "target", "guards", "number", "config", "outcome", "us", "final_us", "noise", "predicted_us",

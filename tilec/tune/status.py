@@ -10,7 +10,7 @@ from tilec.manifest import load_manifest
 from tilec.manifest.sources import source_sha256
 from tilec.manifest.tuned import TunedEntry, read_tuned
 from tilec.portable.dims import dims_text
-from tilec.tune.problems import agenda
+from tilec.tune.plan.problems import agenda
 
 TUNED, STALE, UNTUNED, NO_SPACE, UNUSED = "tuned", "stale", "untuned", "no space", "unused"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilec.tune.planning import Planned
-from tilec.tune.problems import Problem
-from tilec.tune.results import About, Result, Row
-from tilec.tune.slots import Slot
+from tilec.tune.measure.slots import Slot
+from tilec.tune.outcome.results import About, Result, Row
+from tilec.tune.plan.planning import Planned
+from tilec.tune.plan.problems import Problem
 
 
 class Watcher:

@@ -25,7 +25,7 @@ CACHE_TYPES = ("same", "fp8")
 
 def best_target() -> str:
     """The last target of the manifest, which lists them from the least on, that this machine runs."""
-    from tilec.manifest.expand import load_manifest
+    from tilec.manifest import load_manifest
     from tilec.targets import runs_here
 
     listed = dict.fromkeys(variant.target for variant in load_manifest(MANIFEST).variants)

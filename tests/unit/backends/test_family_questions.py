@@ -17,11 +17,11 @@ _FAMILY = re.compile(r"tilec\.backends\.(cpu|cuda|hip|metal)\b")
 #: Who may, and why.
 ALLOWED = {
     "backends/__init__.py": "registers the families that ship",
-    "cli/bench_command.py": "the clock of the CPU, which is no family",
+    "cli/commands/bench.py": "the clock of the CPU, which is no family",
     "compat/": "names of other packages, which know CUDA and the CPU",
     "cpu_bits.py": "the facts of processors, by their architecture",
     "emulate/": "runs the device code of CUDA",
-    "inprocess/bench.py": "the devices of torch",
+    "inprocess/measuring/bench.py": "the devices of torch",
     "language/frontend/catalogue.py": "tells readers what becomes of a construct on each",
     "targets.py": "the table of facts",
 }

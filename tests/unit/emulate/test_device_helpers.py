@@ -35,7 +35,8 @@ from tilec.backends.cuda.device import (
 from tilec.backends.cuda.device.atomics import DTYPES, add_vector, atomic
 from tilec.backends.cuda.device.helper import Helper
 from tilec.backends.cuda.launch import LoweredCudaLaunch
-from tilec.emulate import Emulator, Tensor, calls
+from tilec.emulate import Emulator, Tensor
+from tilec.emulate.translation import calls
 from tilec.errors import EmulationError
 from tilec.lowering.lowered import LoweredKernel
 from tilec.targets import parse_target

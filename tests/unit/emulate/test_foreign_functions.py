@@ -8,8 +8,8 @@ from case_kernels import SYNC_PROXIES, Case, asm, fill, inputs, lowered, words
 from memory_cases import WAIT, setup
 
 from tilec.emulate import Emulator, Tensor, foreign
-from tilec.emulate.clocks import Hazard
-from tilec.emulate.registers import Registers, Taint
+from tilec.emulate.state.clocks import Hazard
+from tilec.emulate.state.registers import Registers, Taint
 from tilec.errors import EmulationError, UnsupportedError
 from tilec.targets import parse_target
 

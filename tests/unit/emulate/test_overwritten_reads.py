@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilec.emulate.clocks import Agents, Clocks, Hazard
-from tilec.emulate.races import Access, Shadow
+from tilec.emulate.state.clocks import Agents, Clocks, Hazard
+from tilec.emulate.state.races import Access, Shadow
 
 READER, LOADER = np.asarray([0]), np.asarray([1])
 BYTES = np.asarray([0])

@@ -16,8 +16,8 @@ import pytest
 
 import tilec
 import tilec.language as T
-from tilec.inprocess import keys, store
-from tilec.inprocess.keys import kernel_key
+from tilec.inprocess.compilation import keys, store
+from tilec.inprocess.compilation.keys import kernel_key
 
 torch = pytest.importorskip("torch")
 
@@ -113,7 +113,7 @@ def _keys(tmp_path: Path, helper: str = "1", **values: Any) -> str | None:
     (tmp_path / "keyed.py").write_text(MODULE.format(**{"inner": 1, "factor": 2, **values}))
     script = """
 import keyed
-from tilec.inprocess.keys import kernel_key
+from tilec.inprocess.compilation.keys import kernel_key
 function = keyed.kernel.captured
 print(kernel_key(function, {"n": 8}, {}))
 keyed.WIDTH = 5
@@ -218,7 +218,7 @@ def test_files_that_are_written_while_the_process_runs_give_no_key(tmp_path: Pat
     script = f"""
 import pathlib
 import keyed
-from tilec.inprocess.keys import kernel_key
+from tilec.inprocess.compilation.keys import kernel_key
 print(kernel_key(keyed.kernel.captured, {{"n": 8}}, {{}}) is None)
 path = pathlib.Path({str(tmp_path / file)!r})
 path.write_text(path.read_text() + "CHANGED = 1\\n")
@@ -279,7 +279,7 @@ def test_a_killed_process_leaves_the_cache_usable(monkeypatch: pytest.MonkeyPatc
     script = """
 import os, signal
 import inprocess_kernels as kernels
-import tilec.inprocess.store as store
+import tilec.inprocess.compilation.store as store
 store.keep = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # the library is there, its card is not
 kernels.axpy(33)
 """

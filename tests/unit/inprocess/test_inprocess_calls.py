@@ -10,7 +10,7 @@ import pytest
 
 import tilec
 import tilec.language as T
-from tilec.inprocess import fast_calls
+from tilec.inprocess.calls import fast_calls
 
 torch = pytest.importorskip("torch")
 

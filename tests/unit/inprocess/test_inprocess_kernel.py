@@ -14,8 +14,8 @@ from breadth import parametrized
 
 import tilec
 from tilec import TensorSupplyType
-from tilec.inprocess import bench
-from tilec.inprocess.inputs import get_tensor_supply
+from tilec.inprocess.measuring import bench
+from tilec.inprocess.measuring.inputs import get_tensor_supply
 from tilec.portable.loader import load
 from tilec.utils.tensor import torch_assert_close
 

@@ -15,10 +15,11 @@ import pytest
 import tilec
 from tilec.autotuner import AutoTuner, AutotuneResult, set_autotune_inputs
 from tilec.build.schedules.sketch import promise
-from tilec.inprocess import compiling, tuning
-from tilec.inprocess.autotuning import expand, with_options
-from tilec.inprocess.tuned import ProfileArgs
-from tilec.inprocess.tuning import Search
+from tilec.inprocess.compilation import compiling
+from tilec.inprocess.search import tuning
+from tilec.inprocess.search.autotuning import expand, with_options
+from tilec.inprocess.search.tuned import ProfileArgs
+from tilec.inprocess.search.tuning import Search
 from tilec.settings import read_settings
 from tilec.targets import parse_target
 

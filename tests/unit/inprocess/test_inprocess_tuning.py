@@ -15,8 +15,8 @@ import pytest
 
 import tilec
 from tilec.autotuner import AutoTuner, TimeoutException, get_autotune_inputs, set_autotune_inputs
-from tilec.inprocess import tuning
-from tilec.inprocess.time_limits import within
+from tilec.inprocess.search import tuning
+from tilec.inprocess.search.time_limits import within
 from tilec.language.frontend.elaborate import describe, load_entry
 
 torch = pytest.importorskip("torch")

@@ -11,7 +11,7 @@ from language_build import build, ran, text
 import tilec.language as T
 from tilec.errors import SourceRuntimeError
 from tilec.ir import nodes as ir
-from tilec.language.frontend import kept_values
+from tilec.language.frontend.rewriting import kept_values
 
 n = T.dynamic("n")
 Ints = T.Tensor((8,), "int32")

@@ -24,7 +24,7 @@ from tilec.errors import (
 )
 from tilec.ir.guards import Guard
 from tilec.language.frontend.elaborate import describe, elaborate, load_entry, parameters
-from tilec.language.frontend.process_ends import ends_refused
+from tilec.language.frontend.modules.process_ends import ends_refused
 
 HEAD = "import tilec\nimport tilec.language as T\n"
 

@@ -15,7 +15,7 @@ import tilec.language as T
 from tilec.errors import Place, SourceError, SourceRuntimeError, TilecError
 from tilec.language.frontend.elaborate import elaborate
 from tilec.language.frontend.programs import PrimFunc
-from tilec.language.frontend.verified import verify_source
+from tilec.language.frontend.review.verified import verify_source
 from tilec.language.values.other_names import INSTEAD
 
 KERNELS = {name: found for name, found in vars(bad_kernels).items() if isinstance(found, PrimFunc)}

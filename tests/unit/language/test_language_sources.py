@@ -15,7 +15,7 @@ from tilec.errors import SourceError
 from tilec.ir import nodes as ir
 from tilec.ir.guards import Guard
 from tilec.language.frontend.elaborate import describe, elaborate, load_entry, tuning_configs
-from tilec.language.frontend.torch_device import Unanswered, without_a_device
+from tilec.language.frontend.modules.torch_device import Unanswered, without_a_device
 
 FOLDER = Path(__file__).parent
 

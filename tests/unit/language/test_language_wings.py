@@ -14,7 +14,7 @@ import tilec.language as T
 FOLDER = Path(T.__file__).parent
 #: What loads TVM or NumPy, which importing T does not.
 HEAVY = {
-    ("frontend.elaborate", "frontend.remarks"),
+    ("frontend.elaborate", "frontend.review.remarks"),
     ("threads.hints", "threads.asked_layouts"),
     ("threads.launches", "threads.thread_level"),
     ("values.layouts.asked_hints", "values.layouts.digit_maps"),

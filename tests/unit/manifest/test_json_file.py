@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tilec.errors import InputError
-from tilec.manifest.json_file import read_json
+from tilec.manifest.text.json_file import read_json
 
 
 def test_a_byte_order_mark_is_no_part_of_it(tmp_path: Path) -> None:

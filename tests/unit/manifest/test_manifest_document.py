@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tilec.manifest.document import key_lines
+from tilec.manifest.text.document import key_lines
 
 
 def test_lines_of_keys_in_tables_and_table_arrays() -> None:

@@ -12,9 +12,9 @@ from breadth import parametrized
 from tilec.build.answers.coverage import Run, answers, runs, runs_text, sample_calls, unserved_layers
 from tilec.errors import InputError, ManifestError
 from tilec.manifest import load_manifest
-from tilec.manifest.model_calls import model_calls
-from tilec.manifest.model_config import read_model_config
 from tilec.manifest.shapes import read_shapes
+from tilec.manifest.transformers.model_calls import model_calls
+from tilec.manifest.transformers.model_config import read_model_config
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 LLAMA = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilec.manifest.expressions import check_expression, evaluate, fold, names_of
+from tilec.manifest.text.expressions import check_expression, evaluate, fold, names_of
 
 NAMES = {"a": 7, "b": 3, "tokens": np.arange(1, 5)}
 

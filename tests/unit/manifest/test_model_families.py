@@ -11,10 +11,10 @@ from published_models import MODELS
 from tilec.build.answers.coverage import answers, unserved_layers
 from tilec.errors import InputError
 from tilec.manifest import Plan, load_manifest
-from tilec.manifest.families import KINDS
-from tilec.manifest.layers import parts
-from tilec.manifest.model_calls import ModelCalls, model_calls
-from tilec.manifest.model_config import read_model_config
+from tilec.manifest.transformers.families import KINDS
+from tilec.manifest.transformers.layers import parts
+from tilec.manifest.transformers.model_calls import ModelCalls, model_calls
+from tilec.manifest.transformers.model_config import read_model_config
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from tilec.build.schedules.fit import Chooser, Times, fit
 from tilec.cli.main import run
 from tilec.costs import cost
 from tilec.manifest import load_manifest
-from tilec.tune.schedule_file import read_times
+from tilec.tune.fit.schedule_file import read_times
 
 KERNELS = Path(__file__).parents[3] / "examples" / "kernels"
 MANIFEST = f"""

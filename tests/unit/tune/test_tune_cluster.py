@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tilec.tune import Manner, Result, Selection, Watcher, tune
-from tilec.tune.problems import Problem
-from tilec.tune.results import Row
+from tilec.tune.outcome.results import Row
+from tilec.tune.plan.problems import Problem
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,7 @@ class Killer(Watcher):
 
 
 def test_a_lost_worker_costs_no_variant(manifest: Callable[..., Path]) -> None:
-    from tilec.tune.cluster import Cluster
+    from tilec.tune.measure.cluster import Cluster
 
     path = manifest("block = [32, 128]\npoints = [17, 1000]")
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}

@@ -8,8 +8,8 @@ import pytest
 from tilec.cache import write_atomically
 from tilec.errors import ManifestError, TuneError
 from tilec.manifest.tuned import TunedEntry, read_tuned
-from tilec.tune import database
-from tilec.tune.database import updated, write_entries
+from tilec.tune.outcome import database
+from tilec.tune.outcome.database import updated, write_entries
 
 
 def entry(kernel: str = "twice", us: float = 3.0, **more: object) -> TunedEntry:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tilec.cli.tune_live import result_text
+from tilec.cli.tuning.live import result_text
+from tilec.tune.outcome.results import About, Final, PointFacts, Result, Row
 from tilec.tune.report import report, table, write_report
-from tilec.tune.results import About, Final, PointFacts, Result, Row
 
 H200 = {
     "name": "NVIDIA H200", "driver": "CUDA 13.0", "clock_khz": 1980000, "multiprocessors": 132,

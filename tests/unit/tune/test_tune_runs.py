@@ -22,9 +22,9 @@ from tilec.errors import TuneError
 from tilec.manifest import Variant, load_manifest
 from tilec.portable.runner.journal import Journal
 from tilec.tune import Manner, Selection, tune
-from tilec.tune import runs as runs_module
-from tilec.tune.candidates import Made, compile_safely
 from tilec.tune.engine import journal_path
+from tilec.tune.measure import runs as runs_module
+from tilec.tune.measure.candidates import Made, compile_safely
 
 FAULTS = f"fault = [0, {WRONG}, {CRASHES}, {HANGS}]\nblock = [64, 128]\npoints = [1000]\n" + (
     'where = ["block == 64 or fault == 0"]'
@@ -133,7 +133,7 @@ def test_a_full_disk_is_said_and_loses_nothing(
 
 
 def test_a_compile_process_that_dies_costs_its_config_alone() -> None:
-    from tilec.tune.backends import Local
+    from tilec.tune.measure.backends import Local
 
     backend, found = Local((), jobs=2), {}
 
@@ -156,7 +156,7 @@ def _dies_at_three(number: int) -> int:
 
 
 SCRIPT = """
-from tilec.tune.backends import Local
+from tilec.tune.measure.backends import Local
 from tilec.build.processes.attempts import run_all
 
 print("once", flush=True)

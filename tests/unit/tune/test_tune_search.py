@@ -14,10 +14,10 @@ from tilec.build.schedules.terms import Term, Terms
 from tilec.errors import InputError
 from tilec.package.model import Signature
 from tilec.targets import parse_target
-from tilec.tune.planning import Planned, plan_problem
-from tilec.tune.problems import agenda
-from tilec.tune.results import About, Final, PointFacts, winner_of
-from tilec.tune.search import strategy_of
+from tilec.tune.measure.search import strategy_of
+from tilec.tune.outcome.results import About, Final, PointFacts, winner_of
+from tilec.tune.plan.planning import Planned, plan_problem
+from tilec.tune.plan.problems import agenda
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from tune_samples import KERNELS
 
 from tilec.errors import InputError, ManifestError
 from tilec.manifest import load_manifest
-from tilec.manifest.conditions import check_condition, holds, names_in
-from tilec.tune.problems import Problem, agenda, require_problems
+from tilec.manifest.text.conditions import check_condition, holds, names_in
+from tilec.tune.plan.problems import Problem, agenda, require_problems
 
 
 def problems(path: Path) -> tuple[Problem, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
-from tilec.tune.backends import Local
+from tilec.tune.measure.backends import Local
 
 KERNELS = Path(__file__).with_name("faulty_kernels.py")
 HEAD = """\

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 from tvm.ir import Var
 
-from tilec.backends.cpu.products.dot_forms import dot_form
+from tilec.backends.cpu.products.forms.dot_forms import dot_form
 from tilec.ir.exprs import dtype_of, each_once, int_value, same, transform, walk
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-    from tilec.backends.cpu.products.dot_forms import DotForm
+    from tilec.backends.cpu.products.forms.dot_forms import DotForm
     from tilec.targets import Target
 
 #: What the analyzer does not fold.

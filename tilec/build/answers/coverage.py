@@ -9,8 +9,8 @@ import numpy as np
 
 from tilec.build.answers.dispatch import Server, Service
 from tilec.manifest import Plan
-from tilec.manifest.layers import parts
-from tilec.manifest.model_calls import LayerCall, ModelCalls
+from tilec.manifest.transformers.layers import parts
+from tilec.manifest.transformers.model_calls import LayerCall, ModelCalls
 from tilec.package.dispatch.usable import may_run
 
 _MOST_RUNS = 3  # in a text

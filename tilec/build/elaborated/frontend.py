@@ -38,7 +38,7 @@ def elaborate_variant(variant: Variant) -> Elaborated:
     Raises SourceError for what the author can mend, and other errors of the tree for defects.
     """
     from tilec.language.frontend.elaborate import check_parameters, defaults, load_entry
-    from tilec.language.frontend.verified import verify_source
+    from tilec.language.frontend.review.verified import verify_source
 
     began = time.time_ns()
     with naming(variant), author_modules_afresh(variant.source, variant.base), redirect_stdout(sys.stderr):

@@ -11,7 +11,7 @@ from tilec.errors import ManifestError, Remark, SourceError
 from tilec.ir.schedule import KEYS
 from tilec.manifest import Variant
 from tilec.manifest.model import Tune
-from tilec.manifest.problems import toml_type
+from tilec.manifest.text.problems import toml_type
 
 #: The name of a default's type -> those that values may have, and what they are called.
 _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {

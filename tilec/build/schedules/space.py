@@ -11,9 +11,9 @@ from typing import Any
 from tilec.build.schedules.parameters import derived_axes
 from tilec.errors import InputError, ManifestError, Place, TilecError
 from tilec.manifest import Variant
-from tilec.manifest.conditions import holds, names_in
 from tilec.manifest.model import Tune
 from tilec.manifest.sources import source_text
+from tilec.manifest.text.conditions import holds, names_in
 from tilec.spelling import suggestion
 
 Config = Mapping[str, Any]

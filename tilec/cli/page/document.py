@@ -9,11 +9,11 @@ from dataclasses import asdict
 from html import escape
 from pathlib import Path, PurePath
 
-from tilec.cli.output import size_text
 from tilec.cli.page.layouts import BANKS, WORD, Painted, painted, shared_rooms
 from tilec.cli.page.listing import Line, Source, sources, tile_ir
 from tilec.cli.page.timeline import Row, Timeline, timelines
 from tilec.cli.page.view import View, view_of
+from tilec.cli.printing.output import size_text
 from tilec.codegen.image import DeviceLaunch
 from tilec.ir.roads import Road
 from tilec.lowering.lowered import LoweredLaunch

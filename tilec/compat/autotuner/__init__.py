@@ -1,9 +1,9 @@
 """``tilec.autotuner``: tuning in process."""
 
-from tilec.inprocess.autotuning import AutoTuneImpl, AutoTuner, autotune
-from tilec.inprocess.time_limits import TimeoutException
-from tilec.inprocess.trial_inputs import get_autotune_inputs, set_autotune_inputs
-from tilec.inprocess.tuned import AutotuneResult
+from tilec.inprocess.search.autotuning import AutoTuneImpl, AutoTuner, autotune
+from tilec.inprocess.search.time_limits import TimeoutException
+from tilec.inprocess.search.trial_inputs import get_autotune_inputs, set_autotune_inputs
+from tilec.inprocess.search.tuned import AutotuneResult
 from tilec.packages import find_aliases
 
 find_aliases(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilec.inprocess.tuned import AutotuneResult, ProfileArgs
+from tilec.inprocess.search.tuned import AutotuneResult, ProfileArgs
 
 
 @dataclass(frozen=True)

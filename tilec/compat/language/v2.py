@@ -21,12 +21,12 @@ from tilec.packages import find_aliases
 #: Names of this style alone, and where they live; each module is loaded at the first use of its name.
 _OWN = {
     "jit": ("tilec.inprocess.jitted", "jit"),
-    "compile": ("tilec.inprocess.searches", "compile"),
-    "place": ("tilec.inprocess.placeholders", "place"),
-    "empty_data_ptr": ("tilec.inprocess.placeholders", "empty_data_ptr"),
-    "tune": ("tilec.inprocess.searches", "tune"),
-    "CallArgs": ("tilec.inprocess.searches", "CallArgs"),
-    "AutoTuneResult": ("tilec.inprocess.searches", "AutoTuneResult"),
+    "compile": ("tilec.inprocess.search.searches", "compile"),
+    "place": ("tilec.inprocess.calls.placeholders", "place"),
+    "empty_data_ptr": ("tilec.inprocess.calls.placeholders", "empty_data_ptr"),
+    "tune": ("tilec.inprocess.search.searches", "tune"),
+    "CallArgs": ("tilec.inprocess.search.searches", "CallArgs"),
+    "AutoTuneResult": ("tilec.inprocess.search.searches", "AutoTuneResult"),
     "JITFunc": ("tilec.inprocess.functions", "JITFunc"),
 }
 #: Other spellings of names of `tilec.language`.

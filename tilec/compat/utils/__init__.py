@@ -1,6 +1,6 @@
 """``tilec.utils``: inputs for kernels and the comparison of outputs, and questions about targets."""
 
-from tilec.inprocess.inputs import TensorSupplyType, get_tensor_supply, torch_assert_close
+from tilec.inprocess.measuring.inputs import TensorSupplyType, get_tensor_supply, torch_assert_close
 from tilec.packages import find_aliases
 
 from .target import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilec.inprocess.inputs import TensorSupplyType, get_tensor_supply, torch_assert_close
+from tilec.inprocess.measuring.inputs import TensorSupplyType, get_tensor_supply, torch_assert_close
 from tilec.language.values.scalars import dtype
 
 

@@ -16,8 +16,8 @@ from tilec.emulate.foreign.syntax import part, parts, string, unsupported
 from tilec.emulate.instructions import registry
 from tilec.emulate.instructions.registry import Instruction
 from tilec.emulate.lanes import Spot
-from tilec.emulate.numbers import negated
 from tilec.emulate.runtime import moved
+from tilec.emulate.state.numbers import negated
 from tilec.errors import UnsupportedError
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

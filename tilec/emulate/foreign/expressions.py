@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from tree_sitter import Node
 
-from tilec.emulate import numbers
 from tilec.emulate.foreign.memory import VECTORS, Operand, Pointer, Scalar, element, read, write
 from tilec.emulate.foreign.syntax import CType, Function, described, only, part, string, text, unsupported
 from tilec.emulate.instructions import registry
 from tilec.emulate.lanes import Lanes
 from tilec.emulate.library import library
+from tilec.emulate.state import numbers
 from tilec.errors import UnsupportedError
 
 #: C's ranks of arithmetic types.

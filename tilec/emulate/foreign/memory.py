@@ -8,10 +8,10 @@ from typing import Any
 from tilec.backends.cuda.device.helper import C_TYPES
 from tilec.emulate.foreign.syntax import CType
 from tilec.emulate.lanes import Lanes, Spot
-from tilec.emulate.memory import At
-from tilec.emulate.numbers import TYPES, cast
-from tilec.emulate.registers import Registers
 from tilec.emulate.runtime import columns, packed, wide
+from tilec.emulate.state.memory import At
+from tilec.emulate.state.numbers import TYPES, cast
+from tilec.emulate.state.registers import Registers
 from tilec.errors import UnsupportedError
 
 #: C spelling of vectors -> (dtype, count).

@@ -33,7 +33,7 @@ from tilec.emulate.foreign.syntax import (
     text,
     unsupported,
 )
-from tilec.emulate.numbers import negated
+from tilec.emulate.state.numbers import negated
 
 Steps = Generator[str, None, None]
 _CASTS = ("reinterpret_cast", "static_cast")

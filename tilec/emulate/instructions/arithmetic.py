@@ -10,7 +10,7 @@ import numpy as np
 
 from tilec.emulate.group import Group
 from tilec.emulate.instructions.registry import as_bits, function, instruction, unknown
-from tilec.emulate.numbers import MATH, fma, rounded_once, typed
+from tilec.emulate.state.numbers import MATH, fma, rounded_once, typed
 
 _TYPES = {"u16": "uint16", "s16": "int16", "b16": "uint16", "u32": "uint32", "s32": "int32", "b32": "uint32",
           "u64": "uint64", "s64": "int64", "b64": "uint64", "f32": "float32", "f64": "float64"}  # fmt: skip

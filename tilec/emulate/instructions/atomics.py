@@ -9,8 +9,8 @@ import numpy as np
 
 from tilec.emulate.group import Group
 from tilec.emulate.instructions.registry import as_bits, function, instruction, unknown
-from tilec.emulate.memory import At, Memory
-from tilec.emulate.numbers import TYPES
+from tilec.emulate.state.memory import At, Memory
+from tilec.emulate.state.numbers import TYPES
 
 #: How an element and an operand combine, by the name of the operation.
 UPDATES: dict[str, Callable[[Any, Any], Any]] = {

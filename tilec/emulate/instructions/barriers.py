@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emulate.clocks import Hazard, Snapshot, merged
 from tilec.emulate.group import WARP, Group
 from tilec.emulate.instructions.mbarriers import fence_inits
 from tilec.emulate.instructions.registry import function, instruction
+from tilec.emulate.state.clocks import Hazard, Snapshot, merged
 
 _BARRIERS = 16
 

@@ -14,8 +14,8 @@ from tilec.emulate.instructions.mbarriers import at, find, lanes, of_lane
 from tilec.emulate.instructions.registry import instruction, unknown
 from tilec.emulate.instructions.tensor_maps import CHUNK, TensorMap
 from tilec.emulate.instructions.tma import boxes_out, run_offsets, runs_out
-from tilec.emulate.memory import At, Memory
-from tilec.emulate.races import Access
+from tilec.emulate.state.memory import At, Memory
+from tilec.emulate.state.races import Access
 
 _TYPES: dict[str, Any] = {
     "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,

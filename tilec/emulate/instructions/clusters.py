@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilec.emulate.clocks import Hazard, Snapshot, merged
 from tilec.emulate.group import WARP, Block, Cluster, Group
 from tilec.emulate.instructions.mbarriers import Barrier, fenced_inits
 from tilec.emulate.instructions.registry import instruction
+from tilec.emulate.state.clocks import Hazard, Snapshot, merged
 
 
 @dataclass

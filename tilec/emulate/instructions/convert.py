@@ -9,7 +9,7 @@ import numpy as np
 
 from tilec.emulate.group import Group
 from tilec.emulate.instructions.registry import as_bits, function, instruction, unknown
-from tilec.emulate.numbers import TYPES, bfloat16_bits, cast, is_scalar, reinterpreted
+from tilec.emulate.state.numbers import TYPES, bfloat16_bits, cast, is_scalar, reinterpreted
 
 _SMALL = {"e4m3x2": ml_dtypes.float8_e4m3fn, "e5m2x2": ml_dtypes.float8_e5m2}
 _INTEGERS = {

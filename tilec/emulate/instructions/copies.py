@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from tilec.backends.cuda.device.moves import EVICTION
-from tilec.emulate.clocks import Snapshot
 from tilec.emulate.group import Group
 from tilec.emulate.instructions import mbarriers
 from tilec.emulate.instructions.registry import as_bits, instruction, unknown
-from tilec.emulate.memory import At
+from tilec.emulate.state.clocks import Snapshot
+from tilec.emulate.state.memory import At
 
 
 def agent(g: Group, warp: int) -> int:

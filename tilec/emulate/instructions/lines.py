@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emulate.clocks import Hazard
 from tilec.emulate.group import Group
 from tilec.emulate.instructions.registry import function
+from tilec.emulate.state.clocks import Hazard
 
 _LENGTHS = re.compile(r"%(?:ll)([du])")
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emulate.clocks import Clocks, Hazard, Snapshot, merged
 from tilec.emulate.group import Group
 from tilec.emulate.instructions.registry import Instruction, instruction, unknown
-from tilec.emulate.memory import At, Memory
+from tilec.emulate.state.clocks import Clocks, Hazard, Snapshot, merged
+from tilec.emulate.state.memory import At, Memory
 
 _BYTES = 8
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tilec.emulate.group import Group
 from tilec.emulate.instructions.registry import Instruction, as_bits, function, instruction, unknown
-from tilec.emulate.memory import SHARED_BASE, At, Memory
+from tilec.emulate.state.memory import SHARED_BASE, At, Memory
 
 _BITS = {f"{kind}{bits}": bits // 8 for kind in "bus" for bits in (8, 16, 32, 64)} | {"f32": 4, "f64": 8}
 

@@ -13,9 +13,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tilec.emulate.clocks import Hazard
 from tilec.emulate.group import WARP, Group
 from tilec.emulate.instructions.registry import Instruction, as_bits, instruction, unknown
+from tilec.emulate.state.clocks import Hazard
 from tilec.errors import EvalError
 from tilec.ir.interp.sparse import expanded
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emulate.numbers import TYPES
+from tilec.emulate.state.numbers import TYPES
 from tilec.errors import UnsupportedError
 
 Handler = Callable[..., Any]

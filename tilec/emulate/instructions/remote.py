@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emulate.clocks import Hazard, merged
 from tilec.emulate.group import Group
 from tilec.emulate.instructions.mbarriers import at, find, lanes, of_lane
 from tilec.emulate.instructions.registry import as_bits, instruction
+from tilec.emulate.state.clocks import Hazard, merged
 
 _VECTORS = {"v2": 2, "v4": 4}
 _BITS = {f"{kind}{bits}": bits // 8 for kind in "bus" for bits in (32, 64)} | {"f32": 4, "f64": 8}

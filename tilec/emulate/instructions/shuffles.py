@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emulate.clocks import Hazard
 from tilec.emulate.group import WARP, Group
 from tilec.emulate.instructions.registry import as_bits, function, instruction
-from tilec.emulate.numbers import logical
+from tilec.emulate.state.clocks import Hazard
+from tilec.emulate.state.numbers import logical
 
 _LANES = np.arange(WARP)
 _ALL = 0xFFFFFFFF

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emulate.clocks import Hazard, merged
 from tilec.emulate.group import WARP, Block, Group
 from tilec.emulate.instructions.mbarriers import at, find, lanes, of_lane
 from tilec.emulate.instructions.mma import OPERANDS, multiplied, widened
 from tilec.emulate.instructions.registry import as_bits, instruction, unknown
 from tilec.emulate.instructions.tma import chosen
 from tilec.emulate.instructions.wgmma import Descriptor, chunk_addresses
-from tilec.emulate.memory import SHARED_BASE
-from tilec.emulate.numbers import TYPES
-from tilec.emulate.registers import Registers
+from tilec.emulate.state.clocks import Hazard, merged
+from tilec.emulate.state.memory import SHARED_BASE
+from tilec.emulate.state.numbers import TYPES
+from tilec.emulate.state.registers import Registers
 
 ROWS, COLUMNS, _LEAST, _CHUNK = 128, 512, 32, 16
 #: Bytes of a row of the first operand that a step takes; descriptors are no numbers below this one.

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emulate.clocks import Hazard
-from tilec.emulate.memory import Memory
+from tilec.emulate.state.clocks import Hazard
+from tilec.emulate.state.memory import Memory
 
 #: Bytes that bulk copies move as one.
 CHUNK = 16

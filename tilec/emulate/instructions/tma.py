@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emulate.clocks import Hazard, merged
 from tilec.emulate.group import Block, Group
 from tilec.emulate.instructions.mbarriers import Barrier, at, find, lanes, of_lane
 from tilec.emulate.instructions.registry import instruction, unknown
 from tilec.emulate.instructions.tensor_maps import CHUNK, ImageMap, TensorMap
-from tilec.emulate.memory import SHARED_BASE, At, Memory
+from tilec.emulate.state.clocks import Hazard, merged
+from tilec.emulate.state.memory import SHARED_BASE, At, Memory
 
 #: Bytes of the pattern -> how many bits of the row number go into the number of a 16-byte chunk.
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}

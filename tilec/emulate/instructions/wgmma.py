@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emulate.clocks import Hazard
 from tilec.emulate.group import Group
 from tilec.emulate.instructions.mbarriers import pass_together
 from tilec.emulate.instructions.mma import OPERANDS, fragment_places, multiplied, widened
 from tilec.emulate.instructions.registry import Instruction, as_bits, instruction, unknown
 from tilec.emulate.instructions.tma import swizzled
-from tilec.emulate.memory import SHARED_BASE
-from tilec.emulate.numbers import TYPES
-from tilec.emulate.registers import Registers
+from tilec.emulate.state.clocks import Hazard
+from tilec.emulate.state.memory import SHARED_BASE
+from tilec.emulate.state.numbers import TYPES
+from tilec.emulate.state.registers import Registers
 from tilec.errors import UnsupportedError
 
 _GROUP, _ROWS, _CHUNK, _STEP = 128, 64, 16, 32

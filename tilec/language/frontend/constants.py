@@ -15,7 +15,7 @@ from tilec.language.values.kernel.session import ReachedKernel
 from tilec.language.values.value import Value
 
 if TYPE_CHECKING:
-    from tilec.language.frontend.capture import Captured
+    from tilec.language.frontend.rewriting.capture import Captured
 
 
 @dataclass(frozen=True)

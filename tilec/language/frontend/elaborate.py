@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import Place, Remark, SourceError, TilecError
 from tilec.ir.options import options_of
 from tilec.ir.schedule import KEYS
-from tilec.language.frontend.author_errors import author_error, is_misuse, misuse_error
 from tilec.language.frontend.compile_options import merged_configs, merged_flags
-from tilec.language.frontend.entries import load_entry
 from tilec.language.frontend.jitted import JitFunction
-from tilec.language.frontend.process_ends import ends_refused
+from tilec.language.frontend.modules.author_errors import author_error, is_misuse, misuse_error
+from tilec.language.frontend.modules.entries import load_entry
+from tilec.language.frontend.modules.process_ends import ends_refused
+from tilec.language.frontend.modules.torch_device import without_a_device
 from tilec.language.frontend.programs import PrimFunc
 from tilec.language.frontend.schedules import debugging, schedule_of, scheduled
-from tilec.language.frontend.torch_device import without_a_device
 from tilec.language.threads.debugging import without_debugging
 from tilec.language.values.kernel import session as sessions
 from tilec.language.values.kernel.elaboration import Session
@@ -138,7 +138,7 @@ def trace(
     """As `elaborate`, with what else is known of the kernel."""
     from tilec.ir.analysis.aliases import agreed
     from tilec.ir.analysis.threads.groups import with_groups
-    from tilec.language.frontend.remarks import remarks_on
+    from tilec.language.frontend.review.remarks import remarks_on
 
     described = describe(entry)
     config = config if open_dims else _with_first_config(entry, dims, args, config)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
-from tilec.language.frontend.capture import Captured, nodes_of, scope_of_caller
 from tilec.language.frontend.constants import Found, Numbers, discover, found_in, learn, unbound_error
 from tilec.language.frontend.programs import Macro, Run, Signature, of_the_signature, prim_func, trace_settled
+from tilec.language.frontend.rewriting.capture import Captured, nodes_of, scope_of_caller
 from tilec.language.frontend.shape_names import ShapeNames, shape_names
 from tilec.language.threads.launches import Kernel
 from tilec.language.tiles.parameters.signatures import TensorType, const, empty

@@ -7,8 +7,8 @@ from types import FunctionType
 from typing import Any, TypeVar
 
 from tilec.errors import SourceTypeError
-from tilec.language.frontend.capture import Captured, scope_of_caller
 from tilec.language.frontend.programs import Macro, macro
+from tilec.language.frontend.rewriting.capture import Captured, scope_of_caller
 from tilec.language.values.kernel.places import source_error
 
 Class = TypeVar("Class", bound=type)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.ir.num_sms import NUM_SMS
-from tilec.language.frontend.activation import Activation
-from tilec.language.frontend.capture import Captured, scope_of_caller
+from tilec.language.frontend.rewriting.activation import Activation
+from tilec.language.frontend.rewriting.capture import Captured, scope_of_caller
 from tilec.language.frontend.shape_names import shape_names
 from tilec.language.tiles.memory.buffers import Element
 from tilec.language.tiles.parameters.pointers import Address, AddressParam, PointerStaysAddress, settle

@@ -1,7 +1,7 @@
 """A problem in a folder: points with their arguments, small cases, and what the outputs should be.
 
 ``problem.json``: ``points`` (dims, ``params``, ``checks``) are timed; ``cases`` (the same) are only checked;
-``arrays.bin`` (zlib) holds the contents that the parameters name. `tilec.tune.contents` writes it.
+``arrays.bin`` (zlib) holds the contents that the parameters name. `tilec.tune.plan.contents` writes it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.codegen.image import Image
 from tilec.errors import UnsupportedError
-from tilec.inprocess import building
+from tilec.inprocess.compilation import building
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
 from tilec.language.frontend.elaborate import elaborate

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from compiled import Library
 
-from tilec.backends.cpu.emit.loops.chains import chains_at_a_time
+from tilec.backends.cpu.emit.loops.sums.chains import chains_at_a_time
 from tilec.ir.nodes import Parallel, walk
 from tilec.ir.text.parser import parse_kernel
 

@@ -9,7 +9,7 @@ import pytest
 
 import tilec
 import tilec.language as T
-from tilec.backends.cpu.emit.loops.colours import of_one_colour
+from tilec.backends.cpu.emit.loops.splits.colours import of_one_colour
 from tilec.ir.nodes import Parallel, walk
 from tilec.language.frontend.elaborate import elaborate
 

@@ -10,7 +10,7 @@ from compiled import Library
 from cpu_products import Product
 
 from tilec.backends.cpu.nodes import MicroGemm, RegisterBlock
-from tilec.backends.cpu.products.register_tile import turns_of
+from tilec.backends.cpu.products.blocks.register_tile import turns_of
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.nodes import walk

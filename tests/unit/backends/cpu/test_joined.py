@@ -12,7 +12,7 @@ from memory_ends import at_the_end
 
 import tilec
 import tilec.language as T
-from tilec.backends.cpu.emit.loops.joined import joined_iterations, joined_vectors
+from tilec.backends.cpu.emit.loops.sums.joined import joined_iterations, joined_vectors
 from tilec.ir.nodes import Alloc, For, Parallel, walk
 from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target

@@ -10,7 +10,7 @@ import pytest
 import tilec
 import tilec.language as T
 from tests.unit.backends.cpu.test_joined import RANDOM
-from tilec.backends.cpu.emit.loops.residues import by_residue
+from tilec.backends.cpu.emit.loops.splits.residues import by_residue
 from tilec.ir.analysis.known_trips import known_trips
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import For, Parallel, walk

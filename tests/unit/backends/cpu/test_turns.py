@@ -9,7 +9,7 @@ import pytest
 
 import tilec
 import tilec.language as T
-from tilec.backends.cpu.emit.loops.turns import in_turns
+from tilec.backends.cpu.emit.loops.sums.turns import in_turns
 from tilec.ir.nodes import Alloc, Parallel, walk
 from tilec.language.frontend.elaborate import elaborate
 

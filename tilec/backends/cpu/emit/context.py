@@ -45,7 +45,7 @@ from tilec.lowering.math.vectors import lanes_of
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cpu.emit.loops.accumulators import Accumulator
+    from tilec.backends.cpu.emit.loops.sums.accumulators import Accumulator
     from tilec.backends.cpu.emit.vectors.lanes import Lanes
     from tilec.ir.nodes import Block, Stmt, Store
     from tilec.ir.roads import Loss

@@ -13,13 +13,13 @@ from tilec.backends.cpu.emit.vectors.first_lanes import first_lanes, has_first_l
 from tilec.backends.cpu.emit.vectors.result_lines import ResultLines
 from tilec.backends.cpu.llvm_text import with_llvm
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock
+from tilec.backends.cpu.products.blocks.microkernel import emit_product
+from tilec.backends.cpu.products.blocks.register_tile import each_vector, lane
+from tilec.backends.cpu.products.blocks.tile_product import emit_tiles
 from tilec.backends.cpu.products.elementwise import map_expressions
-from tilec.backends.cpu.products.forms import word_form
-from tilec.backends.cpu.products.instructions import instruction_of
-from tilec.backends.cpu.products.microkernel import emit_product
-from tilec.backends.cpu.products.register_tile import each_vector, lane
-from tilec.backends.cpu.products.tile_forms import TileForm
-from tilec.backends.cpu.products.tile_product import emit_tiles
+from tilec.backends.cpu.products.forms.instructions import instruction_of
+from tilec.backends.cpu.products.forms.tile_forms import TileForm
+from tilec.backends.cpu.products.forms.word_forms import word_form
 from tilec.backends.cpu.products.tir import get, index, span
 from tilec.ir.exprs import transform
 from tilec.ir.nodes import Block, Parallel, Region, Store

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from tvm import ir as tvm_ir
 from tvm import tirx
 
-from tilec.backends.cpu.emit.loops.range_splits import split_point
-from tilec.backends.cpu.emit.loops.scans import emit_running, running
+from tilec.backends.cpu.emit.loops.splits.range_splits import split_point
+from tilec.backends.cpu.emit.loops.sums.scans import emit_running, running
 from tilec.backends.cpu.emit.loops.turned_rows import emit_turned
 from tilec.backends.cpu.emit.numbers.moves import hardly_computes, moved_bits, moves
 from tilec.backends.cpu.emit.vectors.access import store_element

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, PackPanels, PackWords, TransposePanels, element
-from tilec.backends.cpu.products.dot_forms import DotForm
-from tilec.backends.cpu.products.forms import word_form
-from tilec.backends.cpu.products.matrix_forms import PAIR, MatrixForm
+from tilec.backends.cpu.products.forms.dot_forms import DotForm
+from tilec.backends.cpu.products.forms.matrix_forms import PAIR, MatrixForm
+from tilec.backends.cpu.products.forms.word_forms import word_form
 from tilec.backends.cpu.products.tir import CACHE_LINE, index
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Parallel, Region, Stmt, Store

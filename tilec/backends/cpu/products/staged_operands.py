@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm
-from tilec.backends.cpu.products.dot_forms import dot_form
-from tilec.backends.cpu.products.forms import word_form
+from tilec.backends.cpu.products.forms.dot_forms import dot_form
+from tilec.backends.cpu.products.forms.tile_forms import TILE_FORMS
+from tilec.backends.cpu.products.forms.word_forms import word_form
 from tilec.backends.cpu.products.packing import has_unit_stride
-from tilec.backends.cpu.products.tile_forms import TILE_FORMS
 from tilec.ir.exprs import int_value, loads
 from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Region, Stmt, is_global, walk
 from tilec.lowering.analysis.regions import is_whole, static
@@ -22,7 +22,7 @@ from tilec.lowering.passes.base import rewrite_blocks
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cpu.products.dot_forms import DotForm
+    from tilec.backends.cpu.products.forms.dot_forms import DotForm
     from tilec.targets import Target
 
 #: Rows of ``a`` up to which a ``b`` with K side by side is read in place by vectors along K.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 
 from tilec.backends.cpu.nodes import MicroGemm
-from tilec.backends.cpu.products.tile_forms import TILE_FORMS
+from tilec.backends.cpu.products.forms.tile_forms import TILE_FORMS
 from tilec.ir.exprs import int_value, uses
 from tilec.ir.nodes import Block, Break, Continue, For, If, Pipelined, Stmt, walk
 from tilec.ir.traits import defined

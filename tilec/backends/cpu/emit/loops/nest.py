@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.loops.accumulators import finish_all, make_accumulators
 from tilec.backends.cpu.emit.loops.lane_axis import lane_count
-from tilec.backends.cpu.emit.loops.range_splits import is_invariant, split_point, written_buffers
+from tilec.backends.cpu.emit.loops.splits.range_splits import is_invariant, split_point, written_buffers
+from tilec.backends.cpu.emit.loops.sums.accumulators import finish_all, make_accumulators
 from tilec.backends.cpu.emit.loops.vectors import emit_lanes
 from tilec.backends.cpu.emit.vectors.streams import emit_streaming
 from tilec.ir.exprs import all_of, dtype_of, each_once, int_value

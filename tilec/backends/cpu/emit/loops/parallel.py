@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.loops.alignments import emit_aligned
-from tilec.backends.cpu.emit.loops.colours import of_one_colour
-from tilec.backends.cpu.emit.loops.joined import joined_iterations, joined_vectors
 from tilec.backends.cpu.emit.loops.lane_axis import lane_axis
 from tilec.backends.cpu.emit.loops.named_reads import with_named_reads
 from tilec.backends.cpu.emit.loops.nest import Nest, emit_nest, open_conditions
 from tilec.backends.cpu.emit.loops.own_rows import with_own_rows
-from tilec.backends.cpu.emit.loops.range_splits import split_point
-from tilec.backends.cpu.emit.loops.residues import by_residue
-from tilec.backends.cpu.emit.loops.turns import in_turns
+from tilec.backends.cpu.emit.loops.splits.alignments import emit_aligned
+from tilec.backends.cpu.emit.loops.splits.colours import of_one_colour
+from tilec.backends.cpu.emit.loops.splits.range_splits import split_point
+from tilec.backends.cpu.emit.loops.splits.residues import by_residue
+from tilec.backends.cpu.emit.loops.splits.versions import corners, without_named_conditions
+from tilec.backends.cpu.emit.loops.sums.joined import joined_iterations, joined_vectors
+from tilec.backends.cpu.emit.loops.sums.turns import in_turns
+from tilec.backends.cpu.emit.loops.sums.whole_vectors import in_whole_vectors
 from tilec.backends.cpu.emit.loops.updates import emit_updates
-from tilec.backends.cpu.emit.loops.versions import corners, without_named_conditions
-from tilec.backends.cpu.emit.loops.whole_vectors import in_whole_vectors
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.emit.vectors.lanes import NotVectorisable
 from tilec.errors import UnsupportedError

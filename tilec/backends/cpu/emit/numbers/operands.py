@@ -14,7 +14,7 @@ from tvm import tirx
 from tilec.backends.cpu.emit.numbers.bfloat16 import nearest_bfloat16
 from tilec.backends.cpu.emit.vectors.table_forms import looked_up
 from tilec.backends.cpu.nodes import MicroGemm, PackWords
-from tilec.backends.cpu.products.forms import word_form
+from tilec.backends.cpu.products.forms.word_forms import word_form
 from tilec.ir.exprs import loads
 from tilec.ir.nodes import Alloc, Fill, Store, walk
 from tilec.ir.traits import buffers, expressions

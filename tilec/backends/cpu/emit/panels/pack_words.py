@@ -14,8 +14,8 @@ from tilec.backends.cpu.emit.panels.squares import named, transposed
 from tilec.backends.cpu.emit.panels.store_to_panels import store_to_panels
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.nodes import PackWords, element
-from tilec.backends.cpu.products.dot_forms import add_offset
-from tilec.backends.cpu.products.forms import word_form
+from tilec.backends.cpu.products.forms.dot_forms import add_offset
+from tilec.backends.cpu.products.forms.word_forms import word_form
 from tilec.backends.cpu.products.tir import index, loop, sequence, span, trips_of
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.lowering.analysis.regions import static
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
     from tilec.backends.cpu.emit.context import LaneContext
-    from tilec.backends.cpu.products.dot_forms import DotForm
+    from tilec.backends.cpu.products.forms.dot_forms import DotForm
 
 
 @emit.register(PackWords)

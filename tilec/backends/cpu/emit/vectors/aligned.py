@@ -2,7 +2,7 @@
 
 Where ``n`` is a multiple of the lanes, and the first lane's number is, too, all lanes have the same quotient,
 and remainders one above the other: elements lie side by side. Whether ``n`` is one is asked in front of the
-loop (`loops/alignments.py`), and known here within the version for that."""
+loop (`loops/splits/alignments.py`), and known here within the version for that."""
 
 from __future__ import annotations
 

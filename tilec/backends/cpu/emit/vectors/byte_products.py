@@ -12,7 +12,7 @@ from tvm.ir import TensorLoad
 from tilec.backends.cpu.emit.vectors.digits import in_first_lane
 from tilec.backends.cpu.emit.vectors.pieces import places_of
 from tilec.backends.cpu.emit.vectors.windows import has_windows, words_of_two
-from tilec.backends.cpu.products.byte_words import (
+from tilec.backends.cpu.products.forms.byte_words import (
     BYTES,
     Bytes,
     add_products,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
     from tilec.backends.cpu.emit.context import LaneContext
-    from tilec.backends.cpu.products.dot_forms import DotForm
+    from tilec.backends.cpu.products.forms.dot_forms import DotForm
 
 #: Bytes of a word.
 _WORD = 4

@@ -14,7 +14,7 @@ from tvm.ir import TensorLoad
 from tilec.backends.cpu.bit_numbers import COUNT, BitNumber, bit_number, pair_form
 from tilec.backends.cpu.emit.vectors.digits import in_first_lane
 from tilec.backends.cpu.emit.vectors.pieces import elements_of, places_of
-from tilec.backends.cpu.products.dot_forms import dot
+from tilec.backends.cpu.products.forms.dot_forms import dot
 from tilec.backends.cpu.products.tir import span
 from tilec.ir.exprs import dtype_of, loads, operands, over, summands
 from tilec.lowering.emission.neighbours import are_neighbours
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
     from tilec.backends.cpu.emit.context import LaneContext
-    from tilec.backends.cpu.products.dot_forms import DotForm
+    from tilec.backends.cpu.products.forms.dot_forms import DotForm
 
 _LANES = 16
 _HALF_BITS = 16

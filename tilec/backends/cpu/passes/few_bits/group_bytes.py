@@ -24,7 +24,7 @@ from tvm.ir import TensorLoad
 from tilec.backends.cpu.passes.few_bits.group_numbers import BYTE, bits_of, simplified
 from tilec.backends.cpu.passes.few_bits.group_sums import GroupSums
 from tilec.backends.cpu.passes.few_bits.group_tiles import load_at, new_tile
-from tilec.backends.cpu.products.byte_words import BYTES, byte_form
+from tilec.backends.cpu.products.forms.byte_words import BYTES, byte_form
 from tilec.backends.cpu.products.packing import whole_region
 from tilec.ir.analysis.numbers.ranges import bounds
 from tilec.ir.exprs import cast_to, dtype_of, int32, same, substitute

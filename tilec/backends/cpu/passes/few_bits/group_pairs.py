@@ -17,7 +17,7 @@ from tilec.backends.cpu.bit_numbers import bit_number, has_tables, pair_form
 from tilec.backends.cpu.passes.few_bits.group_bytes import byte_sums
 from tilec.backends.cpu.passes.few_bits.group_sums import GroupProduct, GroupSums
 from tilec.backends.cpu.passes.few_bits.group_tiles import new_tile
-from tilec.backends.cpu.products.byte_words import BYTES
+from tilec.backends.cpu.products.forms.byte_words import BYTES
 from tilec.ir.exprs import cast_to, dtype_of
 from tilec.ir.nodes import Bind, Store
 

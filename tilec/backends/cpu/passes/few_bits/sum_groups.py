@@ -40,7 +40,7 @@ from tilec.backends.cpu.passes.few_bits.group_offsets import sums_stmts
 from tilec.backends.cpu.passes.few_bits.group_sums import GroupProduct
 from tilec.backends.cpu.passes.few_bits.group_tiles import LANES
 from tilec.backends.cpu.passes.few_bits.stored_tiles import CONVERTED
-from tilec.backends.cpu.products.byte_words import BYTES
+from tilec.backends.cpu.products.forms.byte_words import BYTES
 from tilec.ir.exprs import cast_to, dtype_of, int_value, linear_in, loads, uses
 from tilec.ir.nodes import Alloc, Block, For, If, Kernel, Launch, Pipelined, Stmt, is_global, walk
 from tilec.lowering.analysis.scopes import ScopedRewrite

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
-from tilec.backends.cpu.emit.loops.joined import joined_rows
+from tilec.backends.cpu.emit.loops.sums.joined import joined_rows
 from tilec.backends.cpu.passes.few_bits.joined_sums import with_joined_sums
 from tilec.backends.cpu.passes.loops.held_reads import with_held_reads
 from tilec.ir.analysis.known_trips import counts_from_zero, known_trips

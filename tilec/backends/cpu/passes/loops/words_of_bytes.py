@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 
-from tilec.backends.cpu.products.byte_words import (
+from tilec.backends.cpu.products.forms.byte_words import (
     BYTES,
     are_multiplied,
     byte_form,
@@ -45,7 +45,7 @@ from tilec.lowering.rewrite import map_block
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
 
-    from tilec.backends.cpu.products.dot_forms import DotForm
+    from tilec.backends.cpu.products.forms.dot_forms import DotForm
     from tilec.ir.nodes import Kernel
     from tilec.lowering.analysis.accumulations import Accumulation
     from tilec.targets import Target

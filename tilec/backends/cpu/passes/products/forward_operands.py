@@ -16,8 +16,9 @@ from tvm import tirx
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock, is_panel
 from tilec.backends.cpu.passes.products.select_microkernel import across_block, low_block
-from tilec.backends.cpu.products.bands import MANY_BLOCKS, MANY_ROWS, has_bands
-from tilec.backends.cpu.products.forms import takes_any, word_form
+from tilec.backends.cpu.products.blocks.bands import MANY_BLOCKS, MANY_ROWS, has_bands
+from tilec.backends.cpu.products.forms.tile_forms import TILE_FORMS
+from tilec.backends.cpu.products.forms.word_forms import takes_any, word_form
 from tilec.backends.cpu.products.staged_operands import (
     StagedOperands,
     dot_of,
@@ -27,7 +28,6 @@ from tilec.backends.cpu.products.staged_operands import (
     suits_vectors_along_k,
     without_unread,
 )
-from tilec.backends.cpu.products.tile_forms import TILE_FORMS
 from tilec.backends.cpu.products.tir import trips_of
 from tilec.ir.exprs import int_value, same_number
 from tilec.ir.nodes import Block, Fill, If, Kernel, Launch, Region, Stmt, is_global

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 
 from tilec.backends.cpu.nodes import MicroGemm
-from tilec.backends.cpu.products.depths import has_depths
-from tilec.backends.cpu.products.tile_forms import TILE_FORMS
+from tilec.backends.cpu.products.blocks.depths import has_depths
+from tilec.backends.cpu.products.forms.tile_forms import TILE_FORMS
 from tilec.ir.exprs import (
     COMPARE,
     cast_to,

@@ -15,8 +15,8 @@ from tvm import tirx
 from tvm.ir import Var
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm
-from tilec.backends.cpu.products.bands import band_of, has_bands
-from tilec.backends.cpu.products.dot_forms import DOT_FORMS
+from tilec.backends.cpu.products.blocks.bands import band_of, has_bands
+from tilec.backends.cpu.products.forms.dot_forms import DOT_FORMS
 from tilec.backends.cpu.products.packing import (
     Packing,
     a_packing,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock
-from tilec.backends.cpu.products.forms import word_forms
+from tilec.backends.cpu.products.forms.word_forms import word_forms
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Block, Gemm, Kernel, Stmt
@@ -22,7 +22,7 @@ from tilec.lowering.passes.base import Pass, rewrite_launch_blocks
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-    from tilec.backends.cpu.products.dot_forms import DotForm
+    from tilec.backends.cpu.products.forms.dot_forms import DotForm
     from tilec.targets import Target
 
 #: K steps per trip of the inner loop; more gave nothing on Zen 5.

@@ -13,8 +13,8 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.passes.products.select_microkernel import register_block
-from tilec.backends.cpu.products.forms import word_forms
-from tilec.backends.cpu.products.tile_forms import TILE, TileForm
+from tilec.backends.cpu.products.forms.tile_forms import TILE, TileForm
+from tilec.backends.cpu.products.forms.word_forms import word_forms
 from tilec.ir.exprs import int_value, transform
 from tilec.ir.nodes import Alloc, Bind, Block, Copy, Fill, Gemm, Kernel, Launch, Region, Stmt, Store, walk
 from tilec.lowering.analysis.regions import is_whole

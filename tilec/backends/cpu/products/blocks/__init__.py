@@ -1,0 +1,1 @@
+"""Register blocks of a product, and the loops around them."""

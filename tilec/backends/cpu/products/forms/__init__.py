@@ -1,0 +1,1 @@
+"""Which instructions multiply what, and how they are called."""

@@ -1,0 +1,105 @@
+"""The matrix unit of x86 (AMX): its instructions, and how the functions that run them are called.
+
+A register tile has up to 16 rows of 64 bytes. One instruction adds to a tile of 16 x 16 sums the products of
+a tile of ``a``, whose rows are words of K elements, and a tile of ``b``, whose rows are those words of 16
+columns (Intel SDM, volume 1, chapter 18).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cpu.nodes import RegisterBlock
+from tilec.backends.cpu.products.forms.dot_forms import DotForm
+from tilec.backends.cpu.products.forms.tile_source import tile_source
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+    from tilec.targets import Target
+
+#: Rows of a register tile, and words of one of its rows.
+TILE = 16
+#: Fewer words of K a step than this leave the unit waiting for its operands.
+_LEAST_WORDS = 4
+
+
+@dataclass(frozen=True)
+class TileForm(DotForm):
+    """One instruction; its words are those of ``a`` and ``b`` alike."""
+
+    def steps(self, depth: int) -> tuple[int, int] | None:
+        """Steps over ``depth`` K elements and words of each; None where no fitting number divides them."""
+        words = depth // self.group
+        wide = max((width for width in range(1, TILE + 1) if words % width == 0), default=0)
+        return (words // wide, wide) if depth % self.group == 0 and wide >= _LEAST_WORDS else None
+
+    def block(self, vectors: RegisterBlock, rows: int, depth: int, columns: int) -> RegisterBlock | None:
+        """Two by two tiles, less where there are fewer columns."""
+        if columns % TILE or self.steps(depth) is None:
+            return None
+        return RegisterBlock(2 * TILE, min(2 * TILE, columns), lanes=TILE, unroll=1, form=self.name)
+
+    def ends_at(self, depth: int) -> bool:
+        """As many as `steps` has whole ones for."""
+        return self.steps(depth) is not None
+
+    def panel(self, block: RegisterBlock) -> int:
+        """One tile, whose rows then lie side by side."""
+        return TILE
+
+    def demands(self, vectors: RegisterBlock) -> tuple[int, int]:
+        """Full tiles; K may also be a multiple of less (`steps`)."""
+        return TILE * self.group, TILE
+
+    def configure(self, upper: Expr, lower: Expr, words: int) -> tirx.Stmt:
+        """Tiles of ``upper`` and ``lower`` rows, one below the other, for steps of ``words``."""
+        return self._call("configure", upper, lower, tirx.const(words, "int32"))
+
+    def multiply(self, rows: int, cols: int, *args: Expr) -> tirx.Stmt:
+        """``rows`` x ``cols`` tiles of sums over all of K: for ``a`` and ``b`` the address of the first
+        element, bytes from row to row and from step to step, for ``b`` those to its next tile as well; for
+        ``c`` address and bytes from row to row; the number of steps; whether the sums start at 0."""
+        return self._call(f"{rows}x{cols}", *args)
+
+    def release(self) -> tirx.Stmt:
+        """Gives the tiles back: the thread's state is as small as it was."""
+        return self._call("release")
+
+    def _call(self, name: str, *args: Expr) -> tirx.Stmt:
+        return tirx.Evaluate(tirx.call_extern("int32", f"tilec_{self.name}_{name}", *args))
+
+
+def _form(name: str, group: int, stored: str) -> TileForm:
+    zeros = stored == "bfloat16"
+    return TileForm(name, group, stored, source=tile_source(name), takes_denormals_as_zeros=zeros)
+
+
+#: tdpbf16ps: bfloat16 pairs, sums in float32, subnormals count as zero. tdpb..d: four bytes, those of ``a``
+#: and of ``b`` signed (s) or not (u); words of either sign are packed alike.
+TILE_FORMS = {
+    form.name: form
+    for form in (
+        _form("tdpbf16ps", 2, "bfloat16"),
+        _form("tdpbssd", 4, "int8"),
+        _form("tdpbuud", 4, "uint8"),
+        _form("tdpbusd", 4, "int8"),
+        _form("tdpbsud", 4, "int8"),
+    )
+}
+_BY_TYPES = {
+    ("bfloat16", "bfloat16", "float32"): "tdpbf16ps",
+    ("int8", "int8", "int32"): "tdpbssd",
+    ("uint8", "uint8", "int32"): "tdpbuud",
+    ("uint8", "int8", "int32"): "tdpbusd",
+    ("int8", "uint8", "int32"): "tdpbsud",
+}
+
+
+def tile_form(target: Target, a: str, b: str, c: str) -> TileForm | None:
+    """The instruction for operands of types ``a`` and ``b`` into ``c``; None without one."""
+    name = _BY_TYPES.get((a, b, c)) if target.has("amx") else None
+    return None if name is None else TILE_FORMS[name]

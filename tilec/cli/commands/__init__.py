@@ -1,0 +1,1 @@
+"""The commands, a file each, named as the command is: `command` is what click calls."""

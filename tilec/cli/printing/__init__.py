@@ -1,0 +1,1 @@
+"""What commands print with: tables, progress, roads, words for variants and answers."""

@@ -1,0 +1,1 @@
+"""What `tilec tune` shows: while it works, when it is done, and of schedules."""

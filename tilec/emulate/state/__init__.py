@@ -1,0 +1,1 @@
+"""What an emulated device holds: values of lanes, registers, memories, and who touched them when."""

@@ -1,0 +1,1 @@
+"""Device TIR as Python source: expressions, calls of instructions, where warps wait."""

@@ -1,0 +1,1 @@
+"""What came of tuning: results, entries of the tuned file, its text, pictures."""
