@@ -1,7 +1,7 @@
 """What a device helper is: a function in CUDA C++ that lowered code calls by name, and what it means.
 
 A GPU compiles the text; `tilec.emulate` runs the meaning over the lanes of a group. Both stand in one entry
-of this folder, and `tests/unit/emulate/test_device_helpers.py` compares them bit by bit.
+of this folder, and `tests/unit/emulate/instructions/test_device_helpers.py` compares them bit by bit.
 """
 
 from __future__ import annotations
