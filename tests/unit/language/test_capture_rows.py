@@ -341,7 +341,7 @@ def test_every_error_of_the_language_has_a_remedy():
     from pathlib import Path
 
     makers = {"source_error", "unsupported"}
-    for file in Path(T.__file__).parent.glob("*.py"):
+    for file in Path(T.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call) or getattr(node.func, "id", None) not in makers:
                 continue
