@@ -42,6 +42,7 @@ _Static_assert(MAX_PARAMS <= 64, "sets of parameters are bits of a word");
 #include "launch/call.c"
 #include "launch/lines.c"
 #include "launch/last_cache.c"
+#include "devices/driver.c"
 #include "devices/host.c"
 #include "doors/library.c"
 #include "doors/tvm_ffi.c"
