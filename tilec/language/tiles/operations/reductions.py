@@ -24,8 +24,7 @@ def reduce_sum(
     buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, annotations: Any = None
 ) -> None:
     """Sum along ``dim`` into ``out``, whose dtype accumulates; ``clear=False`` adds to what ``out`` holds."""
-    check_annotations("T.reduce_sum", annotations)
-    _reduce("sum", buffer, out, dim, clear, batch)
+    _reduce("sum", buffer, out, dim, clear, batch, annotations=annotations)
 
 
 def reduce_max(
@@ -39,8 +38,7 @@ def reduce_max(
 ) -> None:
     """Maximum along ``dim``; ``clear=False`` keeps what ``out`` holds as one more value. NaN does not count
     (of NaN alone the result is -inf); with ``nan_propagate`` one NaN makes the result NaN."""
-    check_annotations("T.reduce_max", annotations)
-    _reduce("max", buffer, out, dim, clear, batch, nan_propagate)
+    _reduce("max", buffer, out, dim, clear, batch, nan_propagate, annotations=annotations)
 
 
 def reduce_min(
@@ -53,8 +51,7 @@ def reduce_min(
     annotations: Any = None,
 ) -> None:
     """Minimum along ``dim`` (of NaN alone +inf); otherwise as `reduce_max`."""
-    check_annotations("T.reduce_min", annotations)
-    _reduce("min", buffer, out, dim, clear, batch, nan_propagate)
+    _reduce("min", buffer, out, dim, clear, batch, nan_propagate, annotations=annotations)
 
 
 def reduce_absmax(
@@ -67,38 +64,33 @@ def reduce_absmax(
     annotations: Any = None,
 ) -> None:
     """Maximum of absolute values along ``dim`` (of NaN alone 0); otherwise as `reduce_max`."""
-    check_annotations("T.reduce_absmax", annotations)
-    _reduce("absmax", buffer, out, dim, clear, batch, nan_propagate)
+    _reduce("absmax", buffer, out, dim, clear, batch, nan_propagate, annotations=annotations)
 
 
 def reduce_abssum(buffer: Any, out: Any, dim: int = -1, batch: int = 1, annotations: Any = None) -> None:
     """Sum of absolute values along ``dim``; replaces what ``out`` holds."""
-    check_annotations("T.reduce_abssum", annotations)
-    _reduce("abssum", buffer, out, dim, True, batch)
+    _reduce("abssum", buffer, out, dim, True, batch, annotations=annotations)
 
 
 def reduce_bitand(
     buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, annotations: Any = None
 ) -> None:
     """Bitwise and of integers along ``dim``; otherwise as `reduce_sum`."""
-    check_annotations("T.reduce_bitand", annotations)
-    _reduce("bitand", buffer, out, dim, clear, batch)
+    _reduce("bitand", buffer, out, dim, clear, batch, annotations=annotations)
 
 
 def reduce_bitor(
     buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, annotations: Any = None
 ) -> None:
     """Bitwise or of integers along ``dim``; otherwise as `reduce_sum`."""
-    check_annotations("T.reduce_bitor", annotations)
-    _reduce("bitor", buffer, out, dim, clear, batch)
+    _reduce("bitor", buffer, out, dim, clear, batch, annotations=annotations)
 
 
 def reduce_bitxor(
     buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, annotations: Any = None
 ) -> None:
     """Bitwise exclusive or of integers along ``dim``; otherwise as `reduce_sum`."""
-    check_annotations("T.reduce_bitxor", annotations)
-    _reduce("bitxor", buffer, out, dim, clear, batch)
+    _reduce("bitxor", buffer, out, dim, clear, batch, annotations=annotations)
 
 
 def reduce(
@@ -130,8 +122,18 @@ def cummax(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False, annot
     _scan("max", "T.cummax", src, dst, dim, reverse)
 
 
-def _reduce(kind: str, buffer: Any, out: Any, dim: int, clear: bool, batch: int, nan: bool = False) -> None:
+def _reduce(
+    kind: str,
+    buffer: Any,
+    out: Any,
+    dim: int,
+    clear: bool,
+    batch: int,
+    nan: bool = False,
+    annotations: Any = None,
+) -> None:
     name = f"T.reduce_{kind}"
+    check_annotations(name, annotations)
     src, dst = sized_box(buffer, name), sized_box(out, name)
     _check_scopes(name, src, dst)
     if kind.startswith("bit") and not _are_integers(src, dst):
