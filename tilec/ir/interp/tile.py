@@ -9,6 +9,7 @@ import numpy as np
 
 from tilec.errors import EvalError
 from tilec.ir.interp.values import cast, highest, is_float, lowest
+from tilec.ir.reductions import REDUCTIONS
 
 _BITWISE = {"bitand": np.bitwise_and, "bitor": np.bitwise_or, "bitxor": np.bitwise_xor}
 
@@ -29,30 +30,33 @@ def reduce(kind: str, src: np.ndarray, axis: int, dtype: np.dtype, nan: bool) ->
     values = np.asarray(cast(src, dtype))
     if kind in _BITWISE:
         return np.asarray(_BITWISE[kind].reduce(values, axis=axis, initial=identity(kind, dtype)))
-    if kind.startswith("abs"):
+    if REDUCTIONS[kind].magnitudes:
         values = np.abs(values)
-    if kind in ("sum", "abssum"):
+    if REDUCTIONS[kind].join == "sum":
         total = values.astype(np.float64 if is_float(dtype) else np.int64).sum(axis=axis)
         return np.asarray(cast(total, dtype))
-    return np.asarray(extreme(kind, dtype, nan).reduce(values, axis=axis, initial=identity(kind, dtype)))
+    larger = extreme(REDUCTIONS[kind].join, dtype, nan)
+    return np.asarray(larger.reduce(values, axis=axis, initial=identity(kind, dtype)))
 
 
 def combine(kind: str, old: np.ndarray, new: np.ndarray, nan: bool) -> np.ndarray:
     """Old contents and a reduction together."""
-    if kind in ("sum", "abssum"):
+    row = REDUCTIONS[kind]
+    if row.join == "sum":
         return np.asarray(old + new)
-    if kind in _BITWISE:
+    if row.is_bitwise:
         return np.asarray(_BITWISE[kind](old, new))
-    return np.asarray(extreme(kind, old.dtype, nan)(np.abs(old) if kind == "absmax" else old, new))
+    return np.asarray(extreme(row.join, old.dtype, nan)(np.abs(old) if row.magnitudes else old, new))
 
 
 def identity(kind: str, dtype: np.dtype) -> Any:
     """What a reduction of nothing gives."""
-    if kind == "bitand":
+    start = REDUCTIONS[kind].start
+    if start == "ones":
         return np.invert(dtype.type(0))
-    if kind not in ("max", "min"):
+    if start == "zero":
         return dtype.type(0)
-    return lowest(dtype) if kind == "max" else highest(dtype)
+    return lowest(dtype) if start == "lowest" else highest(dtype)
 
 
 def scan(kind: str, src: np.ndarray, axis: int, dtype: np.dtype, reverse: bool) -> np.ndarray:

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilec.ir.hints import Hints
+from tilec.ir.reductions import REDUCTIONS
 from tilec.ir.stmt import Region, Stmt, Updates, Writes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
 
-REDUCE_KINDS = ("sum", "abssum", "max", "min", "absmax", "bitand", "bitor", "bitxor")
+REDUCE_KINDS = tuple(REDUCTIONS)
 SCAN_KINDS = ("sum", "max")
 
 

@@ -10,6 +10,7 @@ from tvm import tirx
 from tilec.ir.exprs import loads, same_all, uses
 from tilec.ir.extremes import extreme, parts
 from tilec.ir.nodes import Atomic, Block, If, Store, is_global, walk
+from tilec.ir.reductions import REDUCTIONS
 from tilec.ir.traits import expressions
 from tilec.lowering.emission.storage import compute_type
 
@@ -47,18 +48,25 @@ class Accumulation:
 
     def combined(self, old: Expr, new: Expr) -> Expr:
         """The value of ``old`` with ``new`` taken in."""
-        if self.kind in BITWISE:
-            return BITWISE[self.kind](old, new)
-        return old + new if self.kind == "sum" else extreme(self.kind, old, new, self.nan_propagate)
+        return joined(self.kind, old, new, self.nan_propagate)
+
+
+def joined(kind: str, old: Expr, new: Expr, nan_propagate: bool) -> Expr:
+    """Two results of a reduction of this kind together; ``nan_propagate``: of maxima and minima NaN stays."""
+    join = REDUCTIONS[kind].join
+    if join in BITWISE:
+        return BITWISE[join](old, new)
+    return old + new if join == "sum" else extreme(join, old, new, nan_propagate)
 
 
 def identity(kind: str, dtype: str) -> Expr:
-    """What a reduction of nothing gives: 0, the lowest or the highest value, all ones for "bitand"."""
-    if kind == "bitand":
+    """What a reduction of this kind gives of no elements (`tilec.ir.reductions`)."""
+    start = REDUCTIONS[kind].start
+    if start == "ones":
         return tirx.bitwise_not(tirx.const(0, dtype))
-    if kind not in ("max", "min"):
+    if start == "zero":
         return tirx.const(0, dtype)
-    lowest = kind == "max"
+    lowest = start == "lowest"
     if dtype.startswith(("float", "bfloat")):
         return tirx.const(float("-inf" if lowest else "inf"), dtype)
     return tirx.min_value(dtype) if lowest else tirx.max_value(dtype)

@@ -14,19 +14,16 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.exprs import cast_to, dtype_of
-from tilec.ir.extremes import extreme
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Parallel, Reduce, Region, Stmt, Store
+from tilec.ir.reductions import REDUCTIONS
 from tilec.lowering.analysis.accesses import accesses
-from tilec.lowering.analysis.accumulations import BITWISE, identity
+from tilec.lowering.analysis.accumulations import identity, joined
 from tilec.lowering.math.float8 import FLOAT8_TYPES
 from tilec.lowering.passes.base import BlockPass
 from tilec.lowering.passes.expand_copies import add, expand_copy, expand_fill
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
-
-
-_PLAIN: dict[str, type] = {"sum": tirx.Add, "abssum": tirx.Add, **BITWISE}
 
 
 class ExpandReduces(BlockPass):
@@ -119,7 +116,5 @@ def _magnitude(value: Expr) -> Expr:
 
 
 def _combined(stmt: Reduce, old: Expr, term: Expr) -> Expr:
-    term = _magnitude(term) if stmt.kind.startswith("abs") else term
-    if stmt.kind in _PLAIN:
-        return _PLAIN[stmt.kind](old, term)
-    return extreme("min" if stmt.kind == "min" else "max", old, term, stmt.nan_propagate)
+    term = _magnitude(term) if REDUCTIONS[stmt.kind].magnitudes else term
+    return joined(stmt.kind, old, term, stmt.nan_propagate)

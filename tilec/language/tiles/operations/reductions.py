@@ -7,6 +7,7 @@ from typing import Any
 from tilec.errors import SourceValueError
 from tilec.ir import nodes as ir
 from tilec.ir.nodes import is_global
+from tilec.ir.reductions import REDUCTIONS
 from tilec.language.tiles.memory.boxes import Box, same, sized_box
 from tilec.language.tiles.memory.views import View
 from tilec.language.tiles.operations.stage_operands import reduce_copies, scan_copies
@@ -136,7 +137,7 @@ def _reduce(
     check_annotations(name, annotations)
     src, dst = sized_box(buffer, name), sized_box(out, name)
     _check_scopes(name, src, dst)
-    if kind.startswith("bit") and not _are_integers(src, dst):
+    if REDUCTIONS[kind].is_bitwise and not _are_integers(src, dst):
         raise source_error(
             SourceValueError,
             f"{name} of {src.buffer.dtype} into {dst.buffer.dtype}",
@@ -186,25 +187,27 @@ def _places(box: Box, at: tuple[Value, ...]) -> tuple[Any, ...]:
 
 def combine(kind: str, old: Value, term: Value, nan: bool = False) -> Any:
     """One step of a reduction; ``nan``: of maxima and minima NaN stays."""
-    term = intrinsics.FUNCTIONS["abs"](term) if kind.startswith("abs") else term
-    if kind in ("sum", "abssum"):
+    row = REDUCTIONS[kind]
+    term = intrinsics.FUNCTIONS["abs"](term) if row.magnitudes else term
+    if row.join == "sum":
         return old + term
-    if kind.startswith("bit"):
-        return {"bitand": old & term, "bitor": old | term, "bitxor": old ^ term}[kind]
-    return intrinsics.extreme("min" if kind == "min" else "max", old, term, nan)
+    if row.is_bitwise:
+        return {"bitand": old & term, "bitor": old | term, "bitxor": old ^ term}[row.join]
+    return intrinsics.extreme(row.join, old, term, nan)
 
 
 def identity(kind: str, to: Any) -> Any:
     """The number that a reduction of ``to`` elements starts at."""
+    start = REDUCTIONS[kind].start
     if to == "bool":
-        return kind in ("min", "bitand")
-    if kind == "bitand":
+        return start in ("highest", "ones")
+    if start == "ones":
         return -1
-    if kind not in ("max", "min"):
+    if start == "zero":
         return 0
     if to.row.is_float:
-        return float("-inf" if kind == "max" else "inf")
-    return intrinsics.FUNCTIONS["min_value" if kind == "max" else "max_value"](to)
+        return float("-inf" if start == "lowest" else "inf")
+    return intrinsics.FUNCTIONS["min_value" if start == "lowest" else "max_value"](to)
 
 
 def _scan(kind: str, name: str, source: Any, target: Any, dim: int, reverse: bool) -> None:

@@ -24,6 +24,7 @@ from tilec.ir.extremes import DROPPING
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of, packed_registers, thread_terms
 from tilec.ir.places import place_of
+from tilec.ir.reductions import REDUCTIONS
 from tilec.lowering.analysis.accumulations import BITWISE
 from tilec.lowering.emission.statements import sequence
 from tilec.lowering.emission.storage import compute_type, convert
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 _CHAINS, _LONG = 2, 16
 #: So many shares of warps are joined by lanes.
 _BY_LANES = 16
-_MAGNITUDES = {"absmax": "max", "abssum": "sum"}
 
 
 @emit.register(BlockReduce)
@@ -113,18 +113,18 @@ class _Steps(ABC):
     # ---- operations ----
 
     def _identity(self) -> Expr:
-        kind = self.stmt.kind
-        if kind == "bitand":
+        start = REDUCTIONS[self.stmt.kind].start
+        if start == "ones":
             return tirx.BitwiseNot(tirx.const(0, self.dtype))
-        if kind not in ("max", "min"):
+        if start == "zero":
             return tirx.const(0, self.dtype)
         if self.dtype.startswith("float"):
-            return tirx.const(float("-inf" if kind == "max" else "inf"), self.dtype)
-        lowest = tirx.min_value(self.element) if kind == "max" else tirx.max_value(self.element)
-        return convert(lowest, self.dtype)
+            return tirx.const(float("-inf" if start == "lowest" else "inf"), self.dtype)
+        end = tirx.min_value(self.element) if start == "lowest" else tirx.max_value(self.element)
+        return convert(end, self.dtype)
 
     def _combine(self, left: Expr, right: Expr) -> Expr:
-        kind = _MAGNITUDES.get(self.stmt.kind, self.stmt.kind)
+        kind = REDUCTIONS[self.stmt.kind].join
         if kind == "sum":
             return left + right
         if kind in BITWISE:
@@ -135,7 +135,7 @@ class _Steps(ABC):
 
     def _magnitude(self, value: Expr) -> Expr:
         """A term of the reduction: of some kinds without its sign, which the lowest integer keeps."""
-        if self.stmt.kind not in _MAGNITUDES or self.dtype.startswith("uint"):
+        if not REDUCTIONS[self.stmt.kind].magnitudes or self.dtype.startswith("uint"):
             return value
         magnitude = tirx.Max(value, tirx.const(0, self.dtype) - value)
         return convert(convert(magnitude, self.element), self.dtype)

@@ -421,7 +421,7 @@ def held_elements(region: Region, tile: Var, origin: Reduce) -> Stmt:
     (store,) = copy.body
     assert isinstance(store, Store)
     var = copy.vars[origin.axis]
-    nothing = identity({"absmax": "sum", "abssum": "sum"}.get(origin.kind, origin.kind), str(tile.dtype))
+    nothing = identity(origin.kind, str(tile.dtype))
     inside = tirx.LT(tirx.Cast(dtype_of(end), var), end)
     return replace(copy, body=(replace(store, value=tirx.Select(inside, store.value, nothing)),))
 

@@ -33,6 +33,7 @@ from tilec.ir.nodes import (
     walk,
     with_children,
 )
+from tilec.ir.reductions import REDUCTIONS
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.accumulations import Accumulation, identity
 from tilec.lowering.emission.storage import compute_type
@@ -42,8 +43,8 @@ from tilec.lowering.passes.expand_copies import expand_copy, expand_fill
 if TYPE_CHECKING:
     from tvm.ir import Var
 
-#: Reductions whose parts are taken together by another one, or by themselves.
-_JOINED = {"sum": "sum", "abssum": "sum", "max": "max", "min": "min"}
+#: Reductions whose parts a fragment takes in.
+_KINDS = ("sum", "abssum", "max", "min")
 
 
 class PartTotals(LaunchPass):
@@ -91,7 +92,7 @@ class _Totals:
         behind: list[Stmt] = []
         for total in totals:
             own = _like(total.buffer, "own", "local.fragment")
-            first = identity(_JOINED[total.reduce.kind], str(own.dtype))
+            first = identity(total.reduce.kind, str(own.dtype))
             before += [Alloc(own), expand_fill(Fill(whole_tile(own), first, loc=total.reduce.loc))]
             stmt = _to(own, total, stmt)
             behind += _added(own, total)
@@ -107,7 +108,7 @@ class _Totals:
 
     def _totals(self, block: Block) -> Iterator[_Total]:
         for place, stmt in enumerate(block):
-            if isinstance(stmt, Reduce) and stmt.src.buffer not in self.held and stmt.kind in _JOINED:
+            if isinstance(stmt, Reduce) and stmt.src.buffer not in self.held and stmt.kind in _KINDS:
                 total = self._total(stmt, block[place + 1 :])
                 if total is not None:
                     yield total
@@ -146,7 +147,7 @@ def _added(own: Var, total: _Total) -> list[Stmt]:
     passed = expand_copy(Copy(whole_tile(own), whole_tile(tile), loc=loc))
     variables = tuple(tirx.Var(f"i{axis}", "int32") for axis, _ in enumerate(buffer.shape))
     old, new = (tirx.BufferLoad(source, list(variables)) for source in (buffer, tile))
-    kind, keeps = _JOINED[total.reduce.kind], total.reduce.nan_propagate
+    kind, keeps = REDUCTIONS[total.reduce.kind].join, total.reduce.nan_propagate
     store = Store(buffer, variables, old, loc=loc)
     value = Accumulation(store, kind, new, keeps).combined(old, new)
     extents = static_extents(buffer)
