@@ -11,6 +11,9 @@ from tilec.errors import EvalError
 from tilec.ir.interp.values import cast, highest, is_float, lowest
 from tilec.ir.reductions import REDUCTIONS
 
+_ENDS = {"lowest": lowest, "highest": highest}
+#: Keeping NaN, and giving the operand that is a number.
+_EXTREMES = {"min": (np.minimum, np.fmin), "max": (np.maximum, np.fmax)}
 _BITWISE = {"bitand": np.bitwise_and, "bitor": np.bitwise_or, "bitxor": np.bitwise_xor}
 
 
@@ -56,7 +59,7 @@ def identity(kind: str, dtype: np.dtype) -> Any:
         return np.invert(dtype.type(0))
     if start == "zero":
         return dtype.type(0)
-    return lowest(dtype) if start == "lowest" else highest(dtype)
+    return _ENDS[start](dtype)
 
 
 def scan(kind: str, src: np.ndarray, axis: int, dtype: np.dtype, reverse: bool) -> np.ndarray:
@@ -80,7 +83,5 @@ def update(kind: str, dtype: np.dtype) -> np.ufunc:
 
 def extreme(kind: str, dtype: np.dtype, nan: bool) -> np.ufunc:
     """max or min; of floats the operand that is no NaN, unless NaN is to spread (``nan``)."""
-    ignoring = is_float(dtype) and not nan
-    if kind == "min":
-        return np.fmin if ignoring else np.minimum
-    return np.fmax if ignoring else np.maximum
+    keeping, ignoring = _EXTREMES[kind]
+    return ignoring if is_float(dtype) and not nan else keeping

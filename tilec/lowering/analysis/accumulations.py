@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,11 @@ BITWISE: dict[str, type] = {
     "bitand": tirx.BitwiseAnd,
     "bitor": tirx.BitwiseOr,
     "bitxor": tirx.BitwiseXor,
+}
+#: Where reductions start that begin at an end of a type: of floats, and of integers by their dtype.
+ENDS: dict[str, tuple[float, Callable[[str], Expr]]] = {
+    "lowest": (float("-inf"), tirx.min_value),
+    "highest": (float("inf"), tirx.max_value),
 }
 _BITS = {node: kind for kind, node in BITWISE.items()}
 
@@ -66,10 +72,8 @@ def identity(kind: str, dtype: str) -> Expr:
         return tirx.bitwise_not(tirx.const(0, dtype))
     if start == "zero":
         return tirx.const(0, dtype)
-    lowest = start == "lowest"
-    if dtype.startswith(("float", "bfloat")):
-        return tirx.const(float("-inf" if lowest else "inf"), dtype)
-    return tirx.min_value(dtype) if lowest else tirx.max_value(dtype)
+    infinity, end = ENDS[start]
+    return tirx.const(infinity, dtype) if dtype.startswith(("float", "bfloat")) else end(dtype)
 
 
 def find_accumulations(body: Block, var: Var) -> list[Accumulation]:

@@ -20,6 +20,9 @@ from tilec.language.values.operands import cast_value, wrap
 from tilec.language.values.value import Value
 from tilec.spelling import counted
 
+#: Where reductions begin at an end of a type: of floats, and the function that gives it of integers.
+_ENDS = {"lowest": (float("-inf"), "min_value"), "highest": (float("inf"), "max_value")}
+
 
 def reduce_sum(
     buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, annotations: Any = None
@@ -205,9 +208,8 @@ def identity(kind: str, to: Any) -> Any:
         return -1
     if start == "zero":
         return 0
-    if to.row.is_float:
-        return float("-inf" if start == "lowest" else "inf")
-    return intrinsics.FUNCTIONS["min_value" if start == "lowest" else "max_value"](to)
+    infinity, end = _ENDS[start]
+    return infinity if to.row.is_float else intrinsics.FUNCTIONS[end](to)
 
 
 def _scan(kind: str, name: str, source: Any, target: Any, dim: int, reverse: bool) -> None:

@@ -25,7 +25,7 @@ from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of, packed_registers, thread_terms
 from tilec.ir.places import place_of
 from tilec.ir.reductions import REDUCTIONS
-from tilec.lowering.analysis.accumulations import BITWISE
+from tilec.lowering.analysis.accumulations import BITWISE, ENDS
 from tilec.lowering.emission.statements import sequence
 from tilec.lowering.emission.storage import compute_type, convert
 
@@ -118,10 +118,10 @@ class _Steps(ABC):
             return tirx.BitwiseNot(tirx.const(0, self.dtype))
         if start == "zero":
             return tirx.const(0, self.dtype)
+        infinity, end = ENDS[start]
         if self.dtype.startswith("float"):
-            return tirx.const(float("-inf" if start == "lowest" else "inf"), self.dtype)
-        end = tirx.min_value(self.element) if start == "lowest" else tirx.max_value(self.element)
-        return convert(end, self.dtype)
+            return tirx.const(infinity, self.dtype)
+        return convert(end(self.element), self.dtype)
 
     def _combine(self, left: Expr, right: Expr) -> Expr:
         kind = REDUCTIONS[self.stmt.kind].join
