@@ -129,26 +129,29 @@ def of_lanes(value: Any, lanes: np.ndarray) -> Any:
 
 @dataclass(eq=False)
 class Group:
-    """Warps of a block in one place of the program.
-
-    ``threads`` are the lanes' thread numbers, ``warps`` the warps' numbers in the cluster; ``mask`` the lanes
-    that run (None: all); ``env`` holds bound values, ``inv`` values that never change, ``local`` the arrays
-    in registers, ``frames`` open branches and loops; ``waiting`` is what a blocked group runs when it can;
-    ``taint`` is what the statement in hand has read of what nobody wrote."""
+    """Warps of a block that stand at one place of the program and run its statements at once."""
 
     block: Block
     program: Program
+    #: The number of each lane's thread in the block.
     threads: np.ndarray
+    #: The lanes that run; None: all of them.
     mask: np.ndarray | None = None
+    #: Values that statements bind, and those that never change.
     env: list[Any] = field(default_factory=list)
     inv: list[Any] = field(default_factory=list)
+    #: The arrays in registers.
     local: list[Registers] = field(default_factory=list)
+    #: Branches and loops that are open, the innermost last.
     frames: list[Any] = field(default_factory=list)
+    #: The next step of the program, and the statement in hand.
     pc: int = 0
     at: int = 0
+    #: What a group that must wait runs on as soon as it can, and what it waits for, for messages.
     waiting: Iterator[str] | None = None
     why: str = ""
     state: dict[object, Any] = field(default_factory=dict)
+    #: What the statement in hand has read of bytes that nobody wrote.
     taint: Taint = field(default_factory=Taint)
 
     def __post_init__(self) -> None:

@@ -1,6 +1,8 @@
-"""Comparisons, differences, products with zero and bits of floats, comparisons, differences and casts to
-unsigned or small integers, shifts to the left: kept from TVM's simplifier, whose rules are those of whole
-numbers.
+"""Values that TVM's simplifier gets wrong, hidden from it while passes of TVM run.
+
+Its rules are those of whole numbers without end. Floats have NaN and infinities, integers of 32 bits and
+fewer wrap around or have no such number at all. So comparisons, differences, products with zero and
+bits of floats are kept from it, and of integers comparisons, differences, shifts to the left and casts:
 
     not x < y         is not    y <= x    where one of them is NaN
     x - x             is not    0         where x is infinite
@@ -12,10 +14,10 @@ numbers.
     max(x, 7) << 30   is not    7 << 30 where 7 is the greatest x: nor of that, where it leaves the type
     int32(x * 0.5)    lies not  between whole numbers that x * 0.5 lies between
 
-Passes that flatten indices assume conditions of branches, and take the 5 of ``x + 5 < y`` to the other side.
-Behind `hide_numbers` they are calls that nothing looks into; `show_numbers` turns them back. By
-`part_unequal` LLVM gets `!=` as the opposite of `==`: TVM's own comparison of two floats is false where one
-of them is NaN.
+The passes that need this flatten indices: they assume the conditions of branches, and take the 5 of
+``x + 5 < y`` to the other side. `hide_numbers` makes calls of such values, which nothing looks into, and
+`show_numbers` turns them back. By `part_unequal` LLVM gets `!=` as the opposite of `==`: TVM's own `!=` of
+two floats is false where one of them is NaN.
 """
 
 from __future__ import annotations

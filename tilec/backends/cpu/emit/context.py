@@ -55,43 +55,52 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class LaneContext(Context):
-    """State of the emission of one launch; values have one element per lane.
+    """State of the emission of one launch for CPUs: values have one element for each lane of a vector.
 
-    ``lanes`` is set inside a vectorised loop, ``mask`` where only some lanes take part, ``first`` where so
-    many of the first ones touch memory alone, ``ends`` where conditions that hold for the first lanes make it
-    so, and nothing runs one by one instead, ``moving`` while elements are stored as they are, ``slot``
-    counts the vectors of one trip. ``scratch`` points to the worker's scratch. While ``recorder`` is set
-    nothing that is emitted is kept: bounds that remain open are collected there, in ``choices`` the
-    conditions of values that lanes choose for themselves. ``accumulators`` holds what stores accumulate
-    into, ``numbers`` the variables that are never NaN, ``operands`` the tiles that products alone read
-    (`is_operand`) where an instruction rounds them, ``functions`` the LLVM text of functions that the code
-    calls, by their names; ``streams`` the tensors that may be written past the caches, each with the name of
-    whether it is, ``streaming`` the stores that are to do so; ``multiples`` the expressions that are known to
-    be multiples of a number, ``light`` that little is computed of what is read, ``alone`` the name of whether
-    nothing else updates tensors, or that it is so; None where others may; ``in_order`` that a tensor which is
-    written may overlap another one, ``sharings`` holds the stores that are written together."""
+    Most of it holds for a part of the code alone, and is set by a context manager of this class for as long.
+    """
 
     processor = "CPU"
 
+    #: Of the vectorised loop that is emitted; None in scalar code.
     lanes: Lanes | None = None
+    #: Which lanes take part, where not all of them do.
     mask: Expr | None = None
+    #: Points to the memory that the worker has for itself.
     scratch: Expr | None = None
+    #: While it is set nothing that is emitted is kept: bounds that remain open are collected in it.
     recorder: list[Expr] | None = None
+    #: Beside a `recorder`: the conditions of values that lanes choose for themselves.
     choices: list[Expr] = field(default_factory=list)
+    #: What stores add to, in registers.
     accumulators: dict[Store, Accumulator] = field(default_factory=dict)
+    #: Variables that are never NaN.
     numbers: set[Var] = field(default_factory=set)
+    #: Tiles that products alone read (`is_operand`), where an instruction rounds them.
     operands: set[Var] = field(default_factory=set)
+    #: The LLVM text of functions that the code calls, by their names.
     functions: dict[str, str] = field(default_factory=dict)
+    #: Which vector of a trip is emitted, of a loop whose trips have several.
     slot: int = 0
+    #: How many of the first lanes touch memory, where the others do not.
     first: Expr | None = None
+    #: A condition that holds for the first lanes alone gives `first`, instead of a loop of single elements.
     ends: bool = False
+    #: Elements are stored as they were read, bit by bit.
     moving: bool = False
+    #: Little is computed of what is read: a loop of single elements is as fast as gathering lanes.
     light: bool = False
+    #: Tensors that may be written past the caches, each with the variable that says whether it is.
     streams: dict[Var, Var] = field(default_factory=dict)
+    #: The stores that are to do so.
     streaming: frozenset[Store] = frozenset()
+    #: Expressions that are known to be multiples of a number, with that number.
     multiples: tuple[tuple[Expr, int], ...] = ()
+    #: Whether nothing else updates tensors meanwhile, as a variable or a constant; None where others may.
     alone: Expr | None = None
+    #: A tensor that is written may overlap another one: reads stay in front of the stores behind them.
     in_order: bool = False
+    #: The stores that are written together, as one of wider elements.
     sharings: dict[Store, Sharing] = field(default_factory=dict)
 
     @property

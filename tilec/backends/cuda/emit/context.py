@@ -61,57 +61,61 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class DeviceContext(Context):
-    """State of the emission of one device function.
+    """State of the emission of one device function for GPUs.
 
-    ``digits`` are the parts of the variables of the loops around and ``sums`` their values, by the names that
-    code has for them; ``hoisted`` pairs element reads with the
-    registers that were loaded ahead (as memory holds them), ``once`` is the condition under which this thread
-    writes to memory that others see, ``pool`` the block's shared memory, ``pool_address`` its address there
-    and ``places`` the bytes at which tiles begin, ``maps`` the parameters that are tensor maps, ``ahead`` the
-    registers of operands that are loaded in the trip before, ``brought`` those of operands that lanes load
-    and ``looked_up`` the places that gathers know before they begin, all by names. ``thread``, ``warp`` and
-    ``warps`` are those of the group that runs a statement, ``block_...`` those of the block; ``group`` is its
-    first thread and how many they are (None: all of the block), ``number`` that of a thread over the indices
-    that its author names (None: he names none), ``overlapping`` the names of tensors that may
-    share memory, ``group_barriers`` are the named barriers of groups that meet, ``free_barriers`` those that
-    are left, ``cluster_barriers`` mbarriers at which other blocks arrive. With ``fast_math`` integers may be
-    rounded twice where they become floats. With ``marks`` calls of `PLACE` say which lines of the author's
-    file the statements behind them come from. ``lasting`` are the tensors that nothing writes while the
-    launch runs, ``wanted`` the conditions under which elements of these are."""
+    Where groups of warps run programs of their own, ``thread``, ``warp`` and ``warps`` count within the group
+    whose statement is emitted, and ``block_...`` within the block; elsewhere they are the same.
+    """
 
     processor = "CUDA"
 
     thread: Expr | None = None
     lane: Expr | None = None
     warp: Expr | None = None
+    #: The block's shared memory, its address there, and the byte of it at which each tile begins.
     pool: Var | None = None
     pool_address: Expr | None = None
     places: dict[Var, int] = field(default_factory=dict)
+    #: The parameters of the function that are tensor maps.
     maps: dict[TensorMap, Expr] = field(default_factory=dict)
     warps: int = 1
+    #: Under which condition this thread writes to memory that others see.
     once: Expr | None = None
     fragments: dict[Var, Fragment] = field(default_factory=dict)
+    #: The parts that the variables of loops around are made of, and their values as code names them.
     digits: dict[Var, tuple[Part, ...]] = field(default_factory=dict)
     sums: dict[Var, Expr] = field(default_factory=dict)
+    #: Elements that were loaded ahead, each with its register, which has it as memory does.
     hoisted: list[tuple[TensorLoad, Expr]] = field(default_factory=list)
+    #: By name: registers of operands that are loaded in the trip before; the places that
+    #: gathers know before they begin; registers of operands that lanes load for each other.
     ahead: dict[str, tuple[Var, Var]] = field(default_factory=dict)
     looked_up: dict[str, LookedUp] = field(default_factory=dict)
     brought: dict[str, Var] = field(default_factory=dict)
+    #: Calls of `PLACE` say which lines of the author's file the statements behind them come from.
     marks: bool = False
     block_vars: tuple[Var, ...] = ()
     tile_block: Expr | None = None
     block_thread: Expr | None = None
     block_warp: Expr | None = None
     block_warps: int = 1
+    #: The first thread of the group and how many it has; None: all of the block.
     group: tuple[int, int] | None = None
+    #: Of a thread over the indices that the author names; None: the author names none.
     number: Expr | None = None
+    #: The named barriers of groups that meet, by their threads, and the numbers of those that are left.
     group_barriers: dict[tuple[int, int], int] = field(default_factory=dict)
     free_barriers: list[int] = field(default_factory=list)
+    #: mbarriers at which other blocks arrive.
     cluster_barriers: set[Var] = field(default_factory=set)
+    #: The names of tensors that may share memory with others.
     overlapping: frozenset[str] = frozenset()
     products: Products | None = None
+    #: Integers may be rounded twice where they become floats.
     fast_math: bool = False
     folds: bool = False
+    #: Tensors that nothing writes while the launch runs, and the conditions under which their elements are
+    #: wanted by the value that is emitted.
     lasting: frozenset[Var] = frozenset()
     wanted: tuple[Expr, ...] = ()
 

@@ -7,7 +7,8 @@ for ko in pipelined(0, K // 128):                        for ko in pipelined(0, 
                                                                  acc[i, j] += float32(part[i, j]) * s[j, ko]
 factor 1                                                 factor s[j, ko]
 
-What else each trip adds, such as the minimum of a group times a sum of activations, is its offset.
+On the left the product of each trip is added as it is, on the right it is scaled on its way to the sums. What
+else a trip adds, such as the minimum of a group times a sum of activations, is its offset.
 """
 
 from __future__ import annotations

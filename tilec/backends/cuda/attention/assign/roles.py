@@ -85,10 +85,15 @@ def _roles(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var, .
 
 
 def _together(parts: Parts, staging: tuple[Var, ...], target: Target) -> int:
-    """Two blocks to a multiprocessor where its registers and memory hold them, be it with one product of each
-    warpgroup under way, or fewer stages than the author's: one computes while the other waits for products
-    (H200, tiles of 64 x 64, 4096 queries and keys, us of one with 3 stages and of two with 2, heads of 128:
-    656, 461; with 2 and with 1, heads of 160 and 192: 718, 651; 749, 627). One else."""
+    """How many blocks a multiprocessor is to hold: two where its registers and memory have room, else one.
+
+    One of two computes while the other waits for products; that is worth one product of each warpgroup under
+    way in place of more, and fewer stages than the author's. H200, tiles of 64 x 64, 4096 queries and keys,
+    microseconds of one block and of two:
+
+        heads of 128, 3 stages and 2    656    461
+        heads of 160, 2 stages and 1    718    651
+        heads of 192, 2 stages and 1    749    627"""
     products = [stmt for stmt in walk(parts.consumer) if isinstance(stmt, AsyncProduct)]
     threads = 2 * (parts.warpgroups + 1) * WARPGROUP
     held = all(holds_product(stmt.columns, threads) for stmt in products)

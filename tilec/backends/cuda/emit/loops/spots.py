@@ -30,21 +30,23 @@ class Shifted(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Spot:
-    """A vector of a tensor, as expressions of the device: the ``place`` of its first element if it does not
-    go around the end of the columns, the ``index`` of that in its row of ``extent`` elements; what holds
-    where its row exists, where all of it does, and where its first element does, or any where it may begin
-    in front of the row; ``turned``: how many of its elements lie a lap further on, where that is positive;
-    ``is_even``: all of it exists or nothing. ``last`` and ``size`` are index and extent as tile IR has
-    them."""
+    """A vector of a tensor, as expressions of the device code."""
 
+    #: Of its first element in the tensor, were there no end of the columns to go around.
     place: Expr
+    #: Of its first element in its row, which has ``extent`` elements.
     index: Expr
     extent: Expr
+    #: What holds where its row exists, where all of it does, and where its first element does (any element,
+    #: if it may begin in front of the row).
     rows: list[Expr]
     whole: list[Expr]
     first: list[Expr]
+    #: How many of its elements lie a lap of the columns further on, where that is positive.
     turned: Expr
+    #: Either all of it exists or nothing.
     is_even: bool
+    #: ``index`` and ``extent`` as tile IR has them.
     last: Expr
     size: Expr
 

@@ -36,13 +36,16 @@ _ROW = 16
 
 
 class StageStores(Pass):
-    """In: Parallel loops that store what products left in fragments, or what others computed of it in the
-    same or the transposed places, to global memory. Out: where an accumulator's layout would store fewer
-    bytes at once than the rows allow, along whichever of its variables it stores, the loop writes a shared
-    tile (swizzled, so that lanes meet no bank twice) and a second one copies that out in wide vectors, or,
-    where rows may begin anywhere, by elements that neighbouring lanes have beside each other: an
-    accumulator's are in eight rows (sm_80's code on an H100, 2048 x 2047 float16: 26.9 us, 9.5 so). Shared
-    memory that the product is done with serves again; the store stays as it is where there is no room."""
+    """In: Parallel loops that store to global memory what products left in fragments, or what others computed
+    of it in the same or the transposed places. Out: such a loop writes a shared tile, and a second one
+    copies the tile out, wherever the accumulator's layout would store fewer bytes at once than rows allow.
+
+        for i, j: C[i, j] = acc[i, j]    ->    for i, j: S[i, j] = acc[i, j];  for i, j: C[i, j] = S[i, j]
+
+    The tile is swizzled, so that lanes meet no bank twice. The second loop moves wide vectors; where rows may
+    begin anywhere, single elements that neighbouring lanes have beside each other, while those of an
+    accumulator are in eight rows (sm_80's code on an H100, 2048 x 2047 float16: 26.9 us, 9.5 so). The tile
+    takes shared memory that the product is done with; where there is no room for it, the store stays."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its results staged."""

@@ -166,11 +166,17 @@ class _Consumers:
 
 
 def _takes_made(product: Stmt) -> bool:
-    """Whether threads put a product's second operand into shared memory first: they meet between the issue of
-    both products then, and blocks beside this one run in the meantime anyway (H200, microseconds with trips
-    rotated and one behind the other, several blocks: 16 heads over selected blocks of keys 810 and 678,
-    decoding of lists of blocks 69.2 and 68.0, ragged 64.6 and 62.9, masked 73.8 and 75.1; one block: 63.2 and
-    63.6, masked 73.8 and 76.0)."""
+    """Whether threads put a product's second operand into shared memory first.
+
+    They then meet between the issue of both products, so that rotation brings little, and blocks beside this
+    one run in the meantime anyway. H200, microseconds with trips rotated, and one behind the other:
+
+        several blocks: 16 heads over selected blocks of keys    810     678
+                        decoding of lists of blocks              69.2    68.0
+                        the same, ragged                         64.6    62.9
+                        the same, masked                         73.8    75.1
+        one block:      decoding                                 63.2    63.6
+                        the same, masked                         73.8    76.0"""
     return isinstance(product, Gemm) and product.b.buffer.scope() == HELD
 
 
