@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -227,6 +227,28 @@ def mma(
         _multiply(g, warp, parts, *map(int, values))
 
 
+class _Form(NamedTuple):
+    """What an instruction descriptor says (PTX ISA, "Instruction descriptor"): the columns of the sums, their
+    type, and of A and of B the type and whether it lies across K."""
+
+    columns: int
+    sums: np.dtype
+    types: tuple[str, str]
+    across: tuple[bool, bool]
+
+    @classmethod
+    def of(cls, described: int, kind: str, blocks: int) -> _Form:
+        """Of a product of one block or two. Raises Hazard for one that no such product has."""
+        columns, rows = (described >> 17 & 0x3F) * 8, (described >> 24 & 0x1F) * 16
+        sums, a, b = described >> 4 & 3, described >> 7 & 7, described >> 10 & 7
+        types = _KINDS[kind]
+        is_known = sums == (2 if kind == "kind::i8" else 1) and types.keys() >= {a, b}
+        if rows != ROWS * blocks or columns % (16 * blocks) or columns == 0 or not is_known:
+            raise Hazard(f"tcgen05.mma with the instruction descriptor {described:#x}")
+        across = bool(described >> 15 & 1), bool(described >> 16 & 1)
+        return cls(columns, _SUMS[sums], (types[a], types[b]), across)
+
+
 def _multiply(
     g: Group, warp: int, parts: tuple[str, ...], to: int, a: int, b: int, described: int, adds: int
 ) -> None:
@@ -235,14 +257,8 @@ def _multiply(
     blocks = _pair(g.block) if group == _PAIR else [g.block]
     if g.block is not blocks[0]:
         raise Hazard(f"tcgen05.mma of {group} in the second block of a pair")
-    columns, rows = (described >> 17 & 0x3F) * 8, (described >> 24 & 0x1F) * 16
-    sums, *kinds = described >> 4 & 3, described >> 7 & 7, described >> 10 & 7
-    types = _KINDS[kind]
-    is_known = sums == (2 if kind == "kind::i8" else 1) and types.keys() >= set(kinds)
-    count = len(blocks)
-    if rows != ROWS * count or columns % (16 * count) or columns == 0 or not is_known:
-        raise Hazard(f"tcgen05.mma with the instruction descriptor {described:#x}")
-    place = slice(to & 0xFFFF, (to & 0xFFFF) + columns)
+    form = _Form.of(described, kind, len(blocks))
+    place = slice(to & 0xFFFF, (to & 0xFFFF) + form.columns)
     whole = slice(0, ROWS), place
     found = [_memory(block, group) for block in blocks]
     for each in found:
@@ -251,17 +267,17 @@ def _multiply(
         each.check_complete(warp, whole, _PRODUCT)
     agent = found[0].agent
     moment = g.clocks.advance(agent)
-    across = [bool(described >> side & 1) for side in (15, 16)]
+    (a_across, b_across), (a_type, b_type) = form.across, form.types
     left = [
-        _held(each, warp, a, across[0], types[kinds[0]])
+        _held(each, warp, a, a_across, a_type)
         if a < _ADDRESSES
-        else _operand(g, block, warp, agent, a, ROWS, across[0], types[kinds[0]], moment)
+        else _operand(g, block, warp, agent, a, ROWS, a_across, a_type, moment)
         for block, each in zip(blocks, found, strict=True)
     ]
-    part = columns // count
-    right = [_operand(g, block, warp, agent, b, part, across[1], types[kinds[1]], moment) for block in blocks]
+    part = form.columns // len(blocks)
+    right = [_operand(g, block, warp, agent, b, part, b_across, b_type, moment) for block in blocks]
     for each, own in zip(found, left, strict=True):
-        made, values = multiplied(own, np.concatenate(right)), each.values.view(_SUMS[sums])
+        made, values = multiplied(own, np.concatenate(right)), each.values.view(form.sums)
         if adds and (each.writers[whole] == _NOBODY).any():
             raise Hazard("tcgen05.mma adds to sums that nothing has written", remedy="clear them first")
         values[:, place] = made + values[:, place] if adds else made

@@ -167,13 +167,13 @@ class Shadow:
             access.clocks.seen[warps, warps] if access.agent is None else access.moment, len(at)
         )
         if apart.any() or late.any() or late_reads.any():
-            same = np.repeat(unchanged(), each)
-            if (apart & ~same).any():
-                self._blocks_race(int(at[np.flatnonzero(apart & ~same)[0]]), access, "written", self.site)
-            if (late & ~same).any():
-                self._race(int(np.flatnonzero(late & ~same)[0]), at, warps, access, "writes")
-            if reads is not None and (late_reads & ~same).any():
-                self._race_with_read(reads & ~same, at, warps, access)
+            changed = ~np.repeat(unchanged(), each)
+            if (apart & changed).any():
+                self._blocks_race(int(at[np.flatnonzero(apart & changed)[0]]), access, "written", self.site)
+            if (late & changed).any():
+                self._race(int(np.flatnonzero(late & changed)[0]), at, warps, access, "writes")
+            if reads is not None and (late_reads & changed).any():
+                self._race_with_read(reads & changed, at, warps, access)
             again = late | late_reads
             self._echo(at[again], agents[again], moments[again])
             again |= apart

@@ -10,7 +10,7 @@ from tvm import tirx
 
 from tilec.backends.cuda.attention.emit.context import AttentionContext
 from tilec.backends.cuda.attention.nodes import RowMask
-from tilec.backends.cuda.emit.loops.thread_loop import over_layout
+from tilec.backends.cuda.emit.loops.thread_loop import Iterations, over_layout
 from tilec.backends.cuda.emit.statements import emit
 from tilec.ir.exprs import cast_to, int_value
 from tilec.ir.layout import Layout
@@ -35,13 +35,13 @@ def _emit_mask(stmt: RowMask, ctx: AttentionContext) -> tirx.Stmt | None:
             kept = kept if stmt.begin is None else tirx.And(kept, tirx.GE(share, past))
             return tirx.BufferStore(fragment.data, tirx.Select(kept, value, ctx.value(stmt.other)), [place])
 
-        inner = over_layout((column,), (columns,), across, 1, element, ctx)
+        inner = over_layout(Iterations((column,), (columns,), across), element, ctx)
         assert inner is not None
         binds = zip((left, past), stmt.body, strict=False)
         return sequence([*(_bound(name, bind.value, column, ctx) for name, bind in binds), inner])
 
     down = Layout((fragment.layout.digits[0],))
-    return over_layout((stmt.row,), (rows,), down, 1, row, ctx)
+    return over_layout(Iterations((stmt.row,), (rows,), down), row, ctx)
 
 
 def _bound(name: tirx.Var, value: tirx.Expr, column: tirx.Var, ctx: AttentionContext) -> tirx.Stmt:

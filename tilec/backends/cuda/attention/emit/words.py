@@ -13,7 +13,7 @@ from tilec.backends.cuda.device.floats import SMALL_PAIRED, pack_small
 from tilec.backends.cuda.device.matrices import QUAD
 from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.loop_digits import Part
-from tilec.backends.cuda.emit.loops.thread_loop import over_layout
+from tilec.backends.cuda.emit.loops.thread_loop import Iterations, over_layout
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.warp_roles.emit.build import i32, u32
 from tilec.ir.exprs import cast_to, dtype_of, int_value
@@ -47,7 +47,7 @@ def _emit_pairs(stmt: PairLoop, ctx: AttentionContext) -> tirx.Stmt | None:
         word = ctx.held[store.buffer][tirx.truncdiv(register, i32(2))]
         return call(instruction(_PACK[dtype])(word, values[1], values[0]))
 
-    pairs = over_layout(stmt.vars, stmt.extents, stmt.layout, 2, pair, ctx)
+    pairs = over_layout(Iterations(stmt.vars, stmt.extents, stmt.layout, 2), pair, ctx)
     return sequence([pairs, *_quads(store.buffer, ctx)]) if small and pairs is not None else pairs
 
 

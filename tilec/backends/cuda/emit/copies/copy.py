@@ -14,7 +14,7 @@ from tilec.backends.cuda.device.ends import WORD, read_end
 from tilec.backends.cuda.device.moves import cp_async
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.loops.spots import existing, rest
-from tilec.backends.cuda.emit.loops.thread_loop import over_layout
+from tilec.backends.cuda.emit.loops.thread_loop import Iterations, over_layout
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.nodes import AsyncCopy
 from tilec.ir.exprs import all_of, dtype_of
@@ -37,7 +37,7 @@ def _emit_async_copy(stmt: AsyncCopy, ctx: DeviceContext) -> tirx.Stmt | None:
     places = tuple(store.value.indices)
     known = place_width(stmt.src.buffer, places, loop.vars[-1], stmt.width, ctx.facts) == stmt.width
     piece = partial(_piece, stmt, store, known, ctx)
-    return over_layout(loop.vars, extents, layout, stmt.width, piece, ctx, once=True)
+    return over_layout(Iterations(loop.vars, extents, layout, stmt.width), piece, ctx, once=True)
 
 
 def _piece(stmt: AsyncCopy, store: Store, known: bool, ctx: DeviceContext) -> tirx.Stmt:

@@ -26,7 +26,7 @@ from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.loops.access_notes import Moved, take_road
 from tilec.backends.cuda.emit.loops.spots import Spot, Spots, bytes_of, rest
-from tilec.backends.cuda.emit.loops.thread_loop import over_layout
+from tilec.backends.cuda.emit.loops.thread_loop import Iterations, over_layout
 from tilec.backends.cuda.emit.loops.vector import Vector
 from tilec.backends.cuda.emit.loops.vector_loads import VectorLoads
 from tilec.backends.cuda.emit.loops.vector_moves import packed_pairs, read_vector, store_vector
@@ -119,7 +119,7 @@ class Ragged(Vector):
         self, body: Callable[[], tirx.Stmt | None], reads: Sequence[tirx.Bind] = ()
     ) -> tirx.Stmt | None:
         stmt = self.stmt
-        return over_layout(stmt.vars, stmt.extents, stmt.layout, self.width, body, self.ctx, reads=reads)
+        return over_layout(Iterations.of(stmt)._replace(vector=self.width), body, self.ctx, reads=reads)
 
     def _each(self, phase: Callable[[Read, int], list[tirx.Stmt]], read: Read) -> tirx.Stmt | None:
         """A step of a read, for each access of a vector."""

@@ -41,10 +41,7 @@ def emit_thread_loop(stmt: ThreadLoop, ctx: DeviceContext) -> tirx.Stmt | None:
     own = {inner.buffer for inner in walk(stmt.body) if isinstance(inner, Alloc)}
     written = {item.buffer for item in touched if item.is_write} - own
     made = over_layout(
-        stmt.vars,
-        stmt.extents,
-        stmt.layout,
-        stmt.vector,
+        Iterations.of(stmt),
         vector.emit,
         ctx,
         once=all(map(_is_shared, written)),
@@ -65,7 +62,7 @@ def _read_first(stmt: ThreadLoop, ctx: DeviceContext) -> tuple[FirstReads, list[
         vector.loads.in_front()
         return sequence(first.moves) if first.moves else None
 
-    read = over_layout(stmt.vars, stmt.extents, stmt.layout, stmt.vector, moves, ctx)
+    read = over_layout(Iterations.of(stmt), moves, ctx)
     if read is None or not first.pays:
         return None
     return first, [*map(tirx.AllocBuffer, first.registers), read]
@@ -108,45 +105,69 @@ class RegisterLoop(NamedTuple):
     stride: int
 
 
+class Iterations(NamedTuple):
+    """Iterations that the threads of a block share out under ``layout``: those of ``variables`` below
+    ``extents``, which the layout may exceed, ``vector`` neighbours along the last one at once."""
+
+    variables: tuple[Var, ...]
+    extents: tuple[int, ...]
+    layout: Layout
+    vector: int = 1
+
+    @classmethod
+    def of(cls, stmt: ThreadLoop) -> Iterations:
+        """Those of a loop."""
+        return cls(stmt.vars, stmt.extents, stmt.layout, stmt.vector)
+
+
 def over_layout(
-    variables: tuple[Var, ...],
-    extents: tuple[int, ...],
-    layout: Layout,
-    vector: int,
+    iterations: Iterations,
     body: Callable[[], tirx.Stmt | None],
     ctx: DeviceContext,
     once: bool = False,
     in_order: bool = False,
     reads: Sequence[tirx.Bind] = (),
 ) -> tirx.Stmt | None:
-    """``body`` once per vector of iterations that this thread has under ``layout``, the variables being
-    defined (the last one at the start of the vector). Threads whose iterations another thread has, too, write
+    """``body`` once per vector of iterations that this thread has, the variables being defined (the last one
+    at the start of the vector). Threads whose iterations another thread has, too, write
     to no memory; with ``once`` they do nothing at all. ``in_order``: registers come by their numbers and not
     axis by axis, which ptxas keeps (rescaled and exponentiated like that, attention of 4096 keys reaches 714
     TFLOP/s on an H200 and not 691). ``reads``: what ``body`` wants read in front of it, as far outside as
     places are the same."""
     loops: list[RegisterLoop] = []
-    first = replica_zero(layout, ctx)
+    first = replica_zero(iterations.layout, ctx)
     with ctx.scope(), ctx.once_scope(None if once else first):
-        guards, binds = [first] if once and first is not None else [], []
-        for axis, var in enumerate(variables):
-            ctx.facts.bind_range(var, 0, extents[axis])
-            step = vector if axis == len(variables) - 1 else 1
-            parts = parts_of(layout, axis, step, loops, ctx)
-            ctx.digits[var] = tuple(parts)
-            value = convert_sum(parts, dtype_of(var))
-            new = ctx.define(var)
-            ctx.sums[new] = value
-            binds.append(tirx.Bind(new, value))
-            if layout.shape[axis] > extents[axis]:
-                guards.append(tirx.LT(new, tirx.const(extents[axis], dtype_of(var))))
+        binds, guards = _defined(iterations, loops, ctx)
         inner = body()
     if inner is None:
         return None
+    if once and first is not None:
+        guards.insert(0, first)
     if guards:
         inner, reads = guarded(sequence([*reads, inner]), guards), ()
     loops = sorted(loops, key=lambda each: each.stride) if in_order else loops[::-1]
     return _looped(inner, loops, binds, reads)
+
+
+def _defined(
+    iterations: Iterations, loops: list[RegisterLoop], ctx: DeviceContext
+) -> tuple[list[tirx.Bind], list[Expr]]:
+    """The variables by what this thread and its ``loops``, which are added, make of them; and the tests of
+    those along which the layout has more than there is."""
+    variables, extents, layout, vector = iterations
+    binds, guards = [], []
+    for axis, var in enumerate(variables):
+        ctx.facts.bind_range(var, 0, extents[axis])
+        step = vector if axis == len(variables) - 1 else 1
+        parts = parts_of(layout, axis, step, loops, ctx)
+        ctx.digits[var] = tuple(parts)
+        value = convert_sum(parts, dtype_of(var))
+        new = ctx.define(var)
+        ctx.sums[new] = value
+        binds.append(tirx.Bind(new, value))
+        if layout.shape[axis] > extents[axis]:
+            guards.append(tirx.LT(new, tirx.const(extents[axis], dtype_of(var))))
+    return binds, guards
 
 
 def _looped(

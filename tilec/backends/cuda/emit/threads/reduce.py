@@ -13,7 +13,7 @@ from tilec.backends.cuda.device.exchange import exchange
 from tilec.backends.cuda.device.helper import C_NAMES
 from tilec.backends.cuda.device.intrinsics import keeping_nan
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.loops.thread_loop import over_layout
+from tilec.backends.cuda.emit.loops.thread_loop import Iterations, over_layout
 from tilec.backends.cuda.emit.numbers.narrow import NARROW
 from tilec.backends.cuda.emit.products.lane_digits import thread_digit
 from tilec.backends.cuda.emit.statements import block_barrier, emit
@@ -169,8 +169,11 @@ class _Steps(ABC):
             place = ctx.register(self.dst, self._result_indices(variables))
             return sequence([*self._own(variables, place), *self._lanes(place)])
 
-        layout = Layout(tuple(self.layout.digits[at] for at in kept))
-        done = over_layout(tuple(variables[at] for at in kept), layout.shape, layout, 1, element, ctx)
+        layout, shown = (
+            Layout(tuple(self.layout.digits[at] for at in kept)),
+            tuple(variables[at] for at in kept),
+        )
+        done = over_layout(Iterations(shown, layout.shape, layout), element, ctx)
         assert done is not None
         return done
 
@@ -222,7 +225,7 @@ class _Steps(ABC):
                     flat = flat * tirx.const(extent, "int32") + ctx.value(var)
                 return body(ctx.register(self.dst, variables), flat)  # type: ignore[operator]
 
-            done = over_layout(variables, extents, self.result, 1, element, ctx)
+            done = over_layout(Iterations(variables, extents, self.result), element, ctx)
             assert done is not None
             return done
 
@@ -304,7 +307,7 @@ class _Reduce(_Steps):
 
         layout = packed_registers(Layout((self.layout.digits[axis],)))
         guarded = layout.shape[0] > extent
-        done = over_layout((variables[axis],), (extent,), layout, 1, body, ctx)
+        done = over_layout(Iterations((variables[axis],), (extent,), layout), body, ctx)
         assert done is not None
         first = self._chain(place, 0)
         joined = [
