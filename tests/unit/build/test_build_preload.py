@@ -13,50 +13,11 @@ import pytest
 from tilec.build.processes import pool
 from tilec.errors import CompileError
 
-SCRIPT = """
+#: A line for each test: what a process has that is ready to compile, and what compiling adds.
+READY = """
 import sys
 import tilec.build.processes.preload
 assert "tvm" in sys.modules and "torch" not in sys.modules
-import torch
-print(torch.MARK)
-"""
-
-
-def test_torch_looks_absent_to_tvm_alone(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("MARK = 'imported by the kernel'\n")
-    path = os.pathsep.join([str(tmp_path), *sys.path])
-    environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True)
-    assert (done.stdout, done.returncode) == ("imported by the kernel\n", 0), done.stderr
-
-
-COMPILING = """
-import sys
-import tilec.build.processes.preload
-from hazards import KERNELS
-from tilec.backends.base import backend_of
-from tilec.backends.pipeline import lower
-from tilec.backends.to_tir import to_tir
-from tilec.ir.text.parser import parse_kernel
-from tilec.targets import parse_target
-before = set(sys.modules)
-for name in ("x86-64-v3", "sm_90a"):
-    target = parse_target(name)
-    to_tir(lower(parse_kernel(KERNELS["division"]), target), target)
-    backend_of(target).generator()
-print(*(name for name in sys.modules if name.startswith("tilec.") and name not in before))
-"""
-
-
-def test_what_compiles_is_there_before_processes_are_forked() -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", COMPILING], env=environment, capture_output=True, text=True)
-    assert (done.stdout, done.returncode) == ("\n", 0), done.stderr
-
-
-MODELS = """
-import sys
-import tilec.build.processes.preload
 from hazards import KERNELS
 from tilec.backends.base import backend_of
 from tilec.backends.pipeline import lower
@@ -64,21 +25,47 @@ from tilec.backends.to_tir import to_tir
 from tilec.build.reuse.images import image_of
 from tilec.ir.text.parser import parse_kernel
 from tilec.targets import parse_target
-kernel = parse_kernel(KERNELS["division"])
-image_of(kernel, parse_target("x86-64-v3"), None)
-target = parse_target("sm_90a")
-backend_of(target).device_functions(to_tir(lower(kernel, target), target), target, "x")
-print("tvm.relax" in sys.modules)
+kernel, before = parse_kernel(KERNELS["division"]), set(sys.modules)
+cpu, gpu = map(parse_target, ("x86-64-v3", "sm_90a"))
+for target in (cpu, gpu):
+    to_tir(lower(kernel, target), target)
+    backend_of(target).generator()
+print("modules:", *(name for name in sys.modules if name.startswith("tilec.") and name not in before))
+image_of(kernel, cpu, None)
+backend_of(gpu).device_functions(to_tir(lower(kernel, gpu), gpu), gpu, "x")
+models = "tvm.relax" in sys.modules
 import tvm
 from tvm import s_tir
-print(tvm.topi.add.__name__, s_tir.transform.LowerOpaqueBlock.__name__, hasattr(tvm, "nothing"))
+names = tvm.topi.add.__name__, s_tir.transform.LowerOpaqueBlock.__name__
+print("models:", models, *names, hasattr(tvm, "nothing"))
+import torch
+print("torch:", torch.MARK)
 """
 
 
-def test_models_of_tvm_are_loaded_when_a_kernel_asks() -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", MODELS], env=environment, capture_output=True, text=True)
-    assert done.stdout.split() == ["False", "add", "LowerOpaqueBlock", "False"], done.stderr
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What one such process says, beside a torch that is none."""
+    folder = tmp_path_factory.mktemp("ready")
+    (folder / "torch.py").write_text("MARK = 'the-kernels'\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", READY], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return {
+        name: said.split() for name, _, said in (line.partition(":") for line in done.stdout.splitlines())
+    }
+
+
+def test_torch_looks_absent_to_tvm_alone(ready: dict[str, list[str]]) -> None:
+    assert ready["torch"] == ["the-kernels"]
+
+
+def test_what_compiles_is_there_before_processes_are_forked(ready: dict[str, list[str]]) -> None:
+    assert ready["modules"] == []
+
+
+def test_models_of_tvm_are_loaded_when_a_kernel_asks(ready: dict[str, list[str]]) -> None:
+    assert ready["models"] == ["False", "add", "LowerOpaqueBlock", "False"]
 
 
 IN_PROCESSES = """
