@@ -21,6 +21,7 @@ from tilec.backends.cpu.emit.numbers.wrapping import WRAPPING, leaves_type, wrap
 from tilec.backends.cpu.emit.statements import emit, hold
 from tilec.backends.cpu.emit.vectors.access import flat_index, read_existing, read_first
 from tilec.backends.cpu.emit.vectors.aligned import aligned_value
+from tilec.backends.cpu.emit.vectors.byte_numbers import byte_numbers
 from tilec.backends.cpu.emit.vectors.byte_products import byte_products
 from tilec.backends.cpu.emit.vectors.digits import digits
 from tilec.backends.cpu.emit.vectors.first_lanes import are_first
@@ -212,12 +213,15 @@ class LaneContext(Context):
 
     def faster(self, expr: Expr) -> Expr | None:
         """A quotient or remainder of lanes as that of the first one and numbers, where these are known; a sum
-        of products of bytes as one of words; numbers of two bytes as read at once."""
+        of products of bytes as one of words; numbers of two bytes as read at once, those of a byte's bits as
+        bytes."""
         if isinstance(expr, (tirx.FloorDiv, tirx.FloorMod)):
             found = digits(expr, self)
             return aligned_value(expr, self) if found is None else found
         if isinstance(expr, tirx.BitwiseOr):
             return joined_bytes(expr, self)
+        if isinstance(expr, tirx.BitwiseAnd):
+            return byte_numbers(expr, self)
         return byte_products(expr, self) if isinstance(expr, tirx.Add) else None
 
     def foreign(self, name: str, returns: str, args: list[Expr], source: str) -> Expr:

@@ -91,13 +91,65 @@ def test_values_may_have_names(more: str, found: str) -> None:
         ({"value": "cast(float32, b[i, j]) + 0.5"}, ["f", "K"]),
         ({"value": "cast(float32, b[i, 31 - j])"}, ["f", "K"]),
         ({"also": "copy(v[0:+16, 0:+32], Y[0:+16, 0:+32])"}, ["K", "v"]),
-        ({"also": "K[0, 0] = int8(1)", "access": "inout"}, ["f", "v"]),
-        ({"also": "b[0, 0] = int8(1)"}, ["f", "K"]),
+        ({"value": "cast(float32, cast(int32, b[i, j]) * 2)"}, ["f", "K"]),
+        ({"value": "cast(float32, b[i, j]) - 8.0"}, ["f", "K"]),
     ],
 )
 def test_other_tiles_stay(parts: dict[str, object], found: list[str]) -> None:
-    """More rows than a register block has, what is computed, and what others read or write."""
+    """More rows than a register block has, what no byte has room for, and what others read."""
     assert [name for name, _ in read(**parts)] == found
+
+
+@pytest.mark.parametrize(
+    "parts", [{"also": "K[0, 0] = int8(1)", "access": "inout"}, {"also": "b[0, 0] = int8(1)"}]
+)
+def test_bytes_that_others_write_are_copied(parts: dict[str, str]) -> None:
+    scores, values = (name for name, _ in read(**parts))
+    assert (scores, values) == ("f_stored", "v_stored" if "access" in parts else "K")
+
+
+#: A number of each byte of ``K``, twice: as an integer, and as a float with what is taken off beside it.
+NUMBERS = {
+    "halves": "(cast(int32, b[i, j // 2 * 2]) >> j % 2 * 4 & 15) - 8",
+    "far halves": "cast(int32, b[i, j % 16 + 16]) >> j // 16 * 4 & 15",
+    "quarters": "3 - (cast(int32, b[i, j // 4]) >> j % 4 * 2 & 3)",
+    "choices": "if_then_else(j % 2 < 1, cast(int32, b[i, j // 2]) & 15, cast(int32, b[i, j // 2]) >> 4 & 15)",
+    "masked": "cast(int32, b[i, j]) & 63",
+}
+
+
+@pytest.mark.parametrize("wide", ["float32", "bfloat16"])
+@pytest.mark.parametrize("form", [*NUMBERS, "float"])
+def test_numbers_that_bytes_hold_are_a_tile_of_bytes(form: str, wide: str) -> None:
+    value = NUMBERS.get(form) or "cast(float32, cast(int32, b[i, j // 2]) >> j % 2 * 4 & 15) - 8.0"
+    whole = value if form == "float" else f"cast(float32, {value})"
+    assert read(value=whole, wide=wide) == [("f_stored", "int8"), ("K", "int8")]
+    assert read(value=f"{whole} + 0.25", wide=wide)[0] == ("f", wide)
+
+
+def number_of(form: str, b: np.ndarray) -> np.ndarray:
+    """What NUMBERS has of rows of 32 bytes."""
+    wide, j = b.astype(np.int32), np.arange(32)
+    return {
+        "halves": (wide[:, j // 2 * 2] >> j % 2 * 4 & 15) - 8,
+        "far halves": wide[:, j % 16 + 16] >> j // 16 * 4 & 15,
+        "quarters": 3 - (wide[:, j // 4] >> j % 4 * 2 & 3),
+        "choices": wide[:, j // 2] >> j % 2 * 4 & 15,
+        "masked": wide & 63,
+    }[form]
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("form", NUMBERS)
+def test_numbers_are_right(form: str, target: str) -> None:
+    """Where bytes have their highest bit set, too; with rows that the tensor lacks, whose bytes are 0."""
+    rng = np.random.default_rng(1)
+    q = rng.integers(-4, 5, (3, 32)).astype(np.float32)
+    k = rng.integers(-128, 128, (37, 32)).astype(np.int8)
+    o, y = np.full((3, 32), np.nan, np.float32), np.zeros((16, 32), np.float32)
+    made = text(3, value=f"cast(float32, {NUMBERS[form]})")
+    Library({"k": made}, target).run("k", [q, k, y, o], {"S": 37})
+    np.testing.assert_array_equal(o, q @ number_of(form, k).astype(np.float32).T @ k.astype(np.float32))
 
 
 @pytest.mark.parametrize(("rows", "name", "form"), [(4, "f_stored", "fma"), (5, "f", "vdpbf16ps")])

@@ -23,10 +23,17 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, element
-from tilec.backends.cpu.passes.few_bits.stored_tiles import CONVERTED, StoredTiles, conversion, only_store
+from tilec.backends.cpu.passes.few_bits.stored_tiles import (
+    CONVERTED,
+    StoredTiles,
+    conversion,
+    of_numbers,
+    only_store,
+    stored_number,
+)
 from tilec.backends.cpu.products.packing import whole_region
 from tilec.ir.exprs import BINARY, cast_to, dtype_of, int_value, loads, substitute, uses, walk
-from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Parallel, Stmt, Store
+from tilec.ir.nodes import Alloc, Block, Kernel, Parallel, Stmt, Store
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.analysis.uses import with_overlapping, written_in
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
@@ -78,21 +85,17 @@ class _Scales(StoredTiles):
 
     def block(self, block: Block) -> list[Stmt]:
         """The block with its tiles unscaled, and the scales beside their products."""
-        brought: dict[Var, Copy] = {}
         new: dict[Stmt, list[Stmt]] = {}
         for position, stmt in enumerate(block):
             scaled = _scaled(stmt)
-            if scaled is not None and self._may_move(scaled, block[position + 1 :], brought):
+            if scaled is not None and self._may_move(scaled, block[position + 1 :]):
                 new |= {gemm: _product(gemm, scaled) for gemm in self._products(scaled)}
                 new[stmt] = [scaled.stmt]
-            if isinstance(stmt, Copy):
-                brought[stmt.dst.buffer] = stmt
         return [part for stmt in block for part in new.get(stmt, [stmt])]
 
-    def _may_move(self, scaled: _Scaled, behind: Block, brought: dict[Var, Copy]) -> bool:
+    def _may_move(self, scaled: _Scaled, behind: Block) -> bool:
         """Whether the tile serves products of this block alone, which read its bytes without scales."""
-        found = conversion(scaled.stmt)
-        if found is None or not self.serves_few_rows(found) or self.of_tensor(found.src, brought) is None:
+        if not self.serves_few_rows(scaled.tile):
             return False
         products = self._products(scaled)
         if any(gemm not in behind or _places(gemm, scaled) is None for gemm in products):
@@ -116,15 +119,16 @@ def _scaled(stmt: Stmt) -> _Scaled | None:
     for stored, scales in _factors(store.value):
         plain = replace(store, value=cast_to(stored, str(store.buffer.dtype)))
         made = replace(stmt, body=(plain,))
-        if scales and conversion(made) is not None and all(map(_is_plain, scales)):
+        known = conversion(made) is not None or of_numbers(made) is not None
+        if scales and known and all(map(_is_plain, scales)):
             return _Scaled(made, store.buffer, scales)
     return None
 
 
-def _factors(value: Expr) -> Iterator[tuple[TensorLoad, tuple[Expr, ...]]]:
-    """An element and what it is multiplied by in float32 to be ``value``, but for its rounding to the type of
-    a tile: every element that ``value`` is so made of."""
-    if isinstance(value, TensorLoad):
+def _factors(value: Expr) -> Iterator[tuple[Expr, tuple[Expr, ...]]]:
+    """An element or a number that bytes hold, and what it is multiplied by in float32 to be ``value``, but
+    for its rounding to the type of a tile: every one that ``value`` is so made of."""
+    if isinstance(value, TensorLoad) or stored_number(value) is not None:
         yield value, ()
     elif isinstance(value, tirx.Cast) and dtype_of(value) in CONVERTED:
         yield from _factors(value.value)

@@ -8,7 +8,8 @@ copy(K[k * 64:+64, 0:+128], Kf_stored[0:+64, 0:+128])
 product(Qs, Kf_stored, c)
 
 The product converts what it reads. A converted tile is written and read once more, in two or four times the
-bytes. Conversions are those that round nothing, and more rows than a register block has would repeat them.
+bytes. Numbers that bytes hold several of, and others that a byte has room for, are bytes of such a tile.
+Conversions are those that round nothing, and more rows than a register block has would repeat them.
 Products by words of bfloat16 become multiply-adds of float32 for that, which are half as fast: of fewer rows.
 """
 
@@ -20,9 +21,10 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.nodes import MicroGemm, RegisterBlock
-from tilec.backends.cpu.passes.few_bits.stored_tiles import StoredTiles, conversion
+from tilec.backends.cpu.passes.few_bits.stored_tiles import StoredTiles, conversion, of_numbers
 from tilec.backends.cpu.passes.products.select_microkernel import plain_block
-from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Stmt
+from tilec.ir.exprs import dtype_of
+from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Parallel, Stmt
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
@@ -33,8 +35,8 @@ if TYPE_CHECKING:
 
 
 class ReadStored(Pass):
-    """In: ``MicroGemm`` of few rows on a ``b`` of floats that one statement converts from bytes of a tensor,
-    or of a tile that one Copy fills. Out: multiply-adds on a tile of bytes that a Copy fills."""
+    """In: ``MicroGemm`` of few rows on a ``b`` of floats that one statement converts from bytes, or from
+    integers that it computes. Out: multiply-adds on a tile of bytes that a Copy fills, or a loop."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with such tiles of bytes."""
@@ -42,18 +44,18 @@ class ReadStored(Pass):
 
 
 class _Stored(StoredTiles):
-    """Looks at one launch, then rewrites it. ``copies`` maps what fills a converted tile to the Copy that
+    """Looks at one launch, then rewrites it. ``fills`` maps what fills a converted tile to the statement that
     takes its place, ``twins`` that tile to the one of bytes."""
 
     def __init__(self, launch: Launch, target: Target) -> None:
         super().__init__(launch, target)
-        self.copies: dict[Stmt, Copy] = {}
+        self.fills: dict[Stmt, Stmt] = {}
         self.twins: dict[Var, Var] = {}
 
     def result(self) -> Launch:
         """The launch with tiles of bytes in the place of converted ones."""
         rewrite_blocks(self.launch.body, self._look)
-        if not self.copies:
+        if not self.fills:
             return self.launch
         return replace(self.launch, body=rewrite_blocks(self.launch.body, self._block))
 
@@ -61,29 +63,30 @@ class _Stored(StoredTiles):
         """Notes what a block converts, each with the Copy that has brought its bytes."""
         brought: dict[Var, Copy] = {}
         for stmt in block:
-            found = conversion(stmt)
-            if found is not None and self.serves_few_rows(found):
-                self._note(stmt, found, brought)
+            found, numbers = conversion(stmt), of_numbers(stmt)
+            if found is not None and self.serves_few_rows(found.dst.buffer):
+                source = self.origin(found.src, brought)
+                twin = self._twin(found.dst.buffer, str(source.buffer.dtype))
+                self.fills[stmt] = Copy(source, replace(found.dst, buffer=twin), loc=stmt.loc)
+            elif isinstance(stmt, Parallel) and numbers is not None and self.serves_few_rows(numbers.buffer):
+                twin = self._twin(numbers.buffer, dtype_of(numbers.value))
+                self.fills[stmt] = replace(stmt, body=(replace(numbers, buffer=twin),))
             if isinstance(stmt, Copy):
                 brought[stmt.dst.buffer] = stmt
         return block
 
-    def _note(self, stmt: Stmt, found: Copy, brought: dict[Var, Copy]) -> None:
-        source = self.of_tensor(found.src, brought)
-        if source is None:
-            return
-        tile = found.dst.buffer
-        self.twins[tile] = tirx.decl_buffer(
-            tile.shape, str(source.buffer.dtype), f"{tile.name}_stored", scope=tile.scope()
-        )
-        self.copies[stmt] = Copy(source, replace(found.dst, buffer=self.twins[tile]), loc=stmt.loc)
+    def _twin(self, tile: Var, dtype: str) -> Var:
+        """The tile of bytes in the place of ``tile``."""
+        twin = tirx.decl_buffer(tile.shape, dtype, f"{tile.name}_stored", scope=tile.scope())
+        self.twins[tile] = twin
+        return twin
 
     def _block(self, block: Block) -> list[Stmt]:
         return [self._stmt(stmt) for stmt in block]
 
     def _stmt(self, stmt: Stmt) -> Stmt:
-        if stmt in self.copies:
-            return self.copies[stmt]
+        if stmt in self.fills:
+            return self.fills[stmt]
         if isinstance(stmt, Alloc) and stmt.buffer in self.twins:
             return replace(stmt, buffer=self.twins[stmt.buffer])
         if isinstance(stmt, MicroGemm) and stmt.b.region.buffer in self.twins:

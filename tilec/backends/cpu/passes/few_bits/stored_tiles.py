@@ -1,9 +1,10 @@
-"""Tiles of floats that one statement converts from bytes for products of few rows: a base for passes that
-leave them unwritten."""
+"""Tiles of floats that one statement converts from bytes, or from numbers that bytes hold, for products of
+few rows: a base for passes that leave them unwritten."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
@@ -11,7 +12,21 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.nodes import MicroGemm
 from tilec.backends.cpu.passes.products.select_microkernel import across_block
-from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same_all, substitute, uses
+from tilec.ir.analysis.numbers.intervals import Interval, of_type
+from tilec.ir.analysis.numbers.ranges import SHORT, bounds
+from tilec.ir.exprs import (
+    cast_to,
+    choice_of,
+    dtype_of,
+    inlined,
+    int_value,
+    loads,
+    same_all,
+    substitute,
+    uses,
+    walk,
+    with_part,
+)
 from tilec.ir.nodes import Bind, Copy, Launch, Parallel, Region, Stmt, Store, is_global
 from tilec.ir.traits import written
 from tilec.lowering.analysis.accesses import values_of
@@ -26,6 +41,9 @@ if TYPE_CHECKING:
 
 #: Types of numbers of eight bits or fewer, all of which every wider float type has.
 _STORED = ("int8", "uint8", *FLOAT8_TYPES)
+
+#: The greatest whole number that numbers are taken off by: bfloat16 has all up to there.
+_MOST = 128
 
 #: Types of tiles that hold them exactly.
 CONVERTED = ("float16", "bfloat16", "float32")
@@ -47,22 +65,20 @@ class StoredTiles:
         """The statements that read ``tile``."""
         return [user for user in self.users[tile] if tile not in written(user)]
 
-    def of_tensor(self, source: Region, brought: dict[Var, Copy]) -> Region | None:
-        """What ``source`` is of a tensor that stays as it is: itself, or what one Copy brings to all of it;
-        None where it is neither."""
-        if is_global(source.buffer):
-            return None if source.buffer in self.unsure else source
+    def origin(self, source: Region, brought: dict[Var, Copy]) -> Region:
+        """What one Copy brings to all of ``source`` from a tensor that stays as it is, else ``source``."""
         copy = brought.get(source.buffer)
         if copy is None or not is_whole(source) or not is_whole(copy.dst) or not _is_alike(copy):
-            return None
+            return source
+        if not is_global(copy.src.buffer) or copy.src.buffer in self.unsure:
+            return source
         if any(True for start in copy.src.start for _ in loads(start)):
-            return None
+            return source
         writers = [user for user in self.users[source.buffer] if source.buffer in written(user)]
-        return self.of_tensor(copy.src, {}) if writers == [copy] else None
+        return copy.src if writers == [copy] else source
 
-    def serves_few_rows(self, found: Copy) -> bool:
-        """Whether one statement fills a tile for nothing but products of few rows."""
-        tile = found.dst.buffer
+    def serves_few_rows(self, tile: Var) -> bool:
+        """Whether one statement fills ``tile`` for nothing but products of few rows."""
         readers = self.readers(tile)
         alone = len(readers) + 1 == len(self.users[tile])
         return alone and bool(readers) and all(self._is_few(user, tile) for user in readers)
@@ -115,17 +131,77 @@ def _as_copy(stmt: Stmt) -> Copy | None:
     start = None if load is None else _start(load, stmt.vars)
     if load is None or start is None:
         return None
-    zeros = tuple(tirx.const(0, dtype_of(var)) for var in stmt.vars)
     count = len(load.indices) - len(stmt.vars)
     source = Region(load.source, start, (*[1] * count, *stmt.extents))
-    return Copy(source, Region(store.buffer, zeros, stmt.extents), loc=stmt.loc)
+    return Copy(source, Region(store.buffer, _zeros(stmt.vars), stmt.extents), loc=stmt.loc)
+
+
+def _zeros(moving: tuple[Var, ...]) -> tuple[Expr, ...]:
+    return tuple(tirx.const(0, dtype_of(var)) for var in moving)
 
 
 def _converted(value: Expr) -> TensorLoad | None:
     """The element that ``value`` is, through types that hold it exactly."""
-    while isinstance(value, tirx.Cast) and dtype_of(value) in CONVERTED:
-        value = value.value
-    return value if isinstance(value, TensorLoad) else None
+    number = stored_number(value)
+    return number if isinstance(number, TensorLoad) else None
+
+
+def of_numbers(stmt: Stmt) -> Store | None:
+    """The store of an iteration of a loop that fills all of a tile of floats with integers that a byte holds,
+    as a store of bytes; None for any other, and for bytes as they are stored."""
+    store = only_store(stmt) if isinstance(stmt, Parallel) else None
+    if store is None or not isinstance(stmt, Parallel) or not same_all(store.indices, stmt.vars):
+        return None
+    filled = Region(store.buffer, _zeros(stmt.vars), stmt.extents)
+    if is_global(store.buffer) or not is_whole(filled) or str(store.buffer.dtype) not in CONVERTED:
+        return None
+    number = stored_number(store.value)
+    if number is None or isinstance(number, TensorLoad):
+        return None
+    return replace(store, value=cast_to(number, _byte_type(number) or ""))
+
+
+def stored_number(value: Expr) -> Expr | None:
+    """The element of eight bits, or the integer that a byte holds, that a float is, through types that hold
+    it exactly; whole numbers that are added to an integer or taken off are part of it."""
+    if isinstance(value, tirx.Cast) and dtype_of(value) in CONVERTED:
+        inner = value.value
+        return stored_number(inner) if dtype_of(inner) in CONVERTED else _held(inner)
+    if not isinstance(value, (tirx.Add, tirx.Sub)) or dtype_of(value) not in CONVERTED:
+        return None
+    number, whole = stored_number(value.a), _whole(value.b)
+    if number is None or whole is None or dtype_of(number) not in SHORT:
+        return None
+    return _held(type(value)(cast_to(number, "int32"), whole))
+
+
+def _held(number: Expr) -> Expr | None:
+    """``number`` if it is an element of eight bits, or an integer that a byte holds."""
+    if isinstance(number, TensorLoad) and dtype_of(number) in _STORED:
+        return number
+    return number if dtype_of(number) in SHORT and _byte_type(number) is not None else None
+
+
+def _whole(value: Expr) -> Expr | None:
+    """The whole number that a literal is, small enough for every type of a tile."""
+    number = float(value.value) if isinstance(value, tirx.FloatImm) else None
+    small = number is not None and number.is_integer() and abs(number) <= _MOST
+    return tirx.const(int(number), "int32") if number is not None and small else None
+
+
+def _byte_type(number: Expr) -> str | None:
+    """The type of bytes that has all that an integer may be; None where there is none."""
+    known = _range(number)
+    return next((dtype for dtype in ("int8", "uint8") if known.fits(of_type(dtype))), None)
+
+
+def _range(number: Expr) -> Interval:
+    """What an integer may be, whichever sides its choices take."""
+    choice = next((node for node in walk(number) if choice_of(node) is not None), None)
+    if choice is None:
+        return Interval(*bounds(number, sym.Analyzer()))
+    sides = (choice_of(choice) or ())[1:]
+    return reduce(Interval.joined, (_range(with_part(number, choice, side)) for side in sides))
 
 
 def _start(load: TensorLoad, moving: tuple[Var, ...]) -> tuple[Expr, ...] | None:
