@@ -130,8 +130,8 @@ DETECTION: tuple[Detection, ...] = (
     Detection(CpuBit.AVXVNNI, _cpuid(7, "eax", 4, subleaf=1), ("avx_vnni",), (CpuBit.X86_64_V3,)),
     Detection(
         CpuBit.ZEN4,
-        _cpuid(_SIZES, "ebx", 0) + _cpuid(7, "ecx", 12, 14),
-        ("clzero", "avx512_bitalg", "avx512_vpopcntdq"),
+        _cpuid(_SIZES, "ebx", 0) + _cpuid(7, "ecx", 1, 12, 14),
+        ("clzero", "avx512vbmi", "avx512_bitalg", "avx512_vpopcntdq"),
         (CpuBit.AVX512BF16,),
     ),
     Detection(CpuBit.AARCH64, (HwcapBit(1, 1),), ("asimd",), sysctl="hw.optional.arm64", windows=19),

@@ -59,7 +59,7 @@ _FEATURES = (
     _Feature("avx512fp16", ("x86-64-v4",), CpuBit.AVX512FP16, ("+avx512fp16",)),
     # AMD's processors from Zen 4 on, told by CLZERO, which no other maker's have. They start `vdpbf16ps` as
     # often as a multiply-add, Intel's half as often or less, and count the bits of numbers of any width.
-    _Feature("zen4", ("x86-64-v4",), CpuBit.ZEN4, ("+avx512vpopcntdq", "+avx512bitalg")),
+    _Feature("zen4", ("x86-64-v4",), CpuBit.ZEN4, ("+avx512vpopcntdq", "+avx512bitalg", "+avx512vbmi")),
     _Feature("amx", ("x86-64-v4",), CpuBit.AMX, ("+amx-tile", "+amx-bf16", "+amx-int8")),
     _Feature("dotprod", ("aarch64",), CpuBit.DOTPROD, ("+dotprod",)),
     _Feature("fp16", ("aarch64",), CpuBit.FP16, ("+fullfp16",)),

@@ -13,6 +13,7 @@ from tvm.ir import TensorLoad
 from tilec.backends.cpu.emit.functions import named_call
 from tilec.backends.cpu.emit.numbers.bfloat16 import nearest_bfloat16
 from tilec.backends.cpu.emit.numbers.float8 import decode_by_half
+from tilec.backends.cpu.emit.numbers.float8_tables import at_once, look_up
 from tilec.backends.cpu.emit.numbers.half import decode_half, encode_half
 from tilec.backends.cpu.emit.numbers.never_nan import stays_number
 from tilec.backends.cpu.emit.numbers.number_of import number_of
@@ -247,6 +248,8 @@ class LaneContext(Context):
         """The compute value of stored elements."""
         if dtype == "float16" and not self.target.has_half_conversions:
             return decode_half(raw)
+        if lanes_of(raw) > 1 and lanes_of(raw) == at_once(self.target, dtype):
+            return look_up(raw, dtype, self.functions)
         by_half = dtype in FLOAT8_TYPES and self.target.has_half_conversions
         return decode_by_half(raw, dtype) if by_half else super().decode(raw, dtype)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
+from tilec.backends.cpu.emit.numbers.float8_tables import at_once
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.emit.vectors.first_lanes import first_lanes, has_first_lanes
 from tilec.backends.cpu.emit.vectors.result_lines import ResultLines
@@ -93,6 +94,10 @@ class _Tiles:
         storage = self.ctx.storage(buffer)
         raw = tirx.BufferLoad(storage.data, [span(storage.offset(indices), lanes)])
         return self.ctx.decode(raw, storage.dtype)
+
+    def at_once(self, buffer: Var) -> int:
+        """How many elements `load` brings to their type together, faster than vector by vector; 1: none."""
+        return at_once(self.ctx.target, self.ctx.storage(buffer).dtype)
 
     def has_first(self, buffer: Var) -> bool:
         """Whether `first` takes elements of ``buffer``."""

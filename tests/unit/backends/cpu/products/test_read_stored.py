@@ -152,9 +152,20 @@ def test_numbers_are_right(form: str, target: str) -> None:
     np.testing.assert_array_equal(o, q @ number_of(form, k).astype(np.float32).T @ k.astype(np.float32))
 
 
-@pytest.mark.parametrize(("rows", "name", "form"), [(4, "f_stored", "fma"), (5, "f", "vdpbf16ps")])
-def test_up_to_four_rows_take_bytes_rather_than_words_of_bfloat16(rows: int, name: str, form: str) -> None:
-    scores, _ = products(WORDS, rows=rows, wide="bfloat16")
+@pytest.mark.parametrize(
+    ("value", "rows", "name", "form"),
+    [
+        ("b[i, j]", 8, "f_stored", "fma"),
+        ("b[i, j]", 9, "f", "vdpbf16ps"),
+        (NUMBERS["halves"], 6, "f_stored", "fma"),
+        (NUMBERS["halves"], 7, "f", "vdpbf16ps"),
+    ],
+)
+def test_few_rows_take_bytes_rather_than_words_of_bfloat16(
+    value: str, rows: int, name: str, form: str
+) -> None:
+    """Up to a block of them; numbers that are computed for three quarters of one."""
+    scores, _ = products(WORDS, rows=rows, wide="bfloat16", value=f"cast(float32, {value})")
     assert (str(scores.b.region.buffer.name), scores.block.form) == (name, form)
 
 

@@ -44,7 +44,7 @@ static const cpu_test cpu_tests_7[] = {
 };
 static const cpu_test cpu_tests_8[] = {
   {.leaf = 0x80000008u, .subleaf = 0u, .word = 1u, .mask = 0x1u},
-  {.leaf = 0x7u, .subleaf = 0u, .word = 2u, .mask = 0x5000u},
+  {.leaf = 0x7u, .subleaf = 0u, .word = 2u, .mask = 0x5002u},
 };
 static const cpu_feature cpu_features[] = {
   {.bit = UINT64_C(1), .requires = UINT64_C(0), .xcr0 = 0, .permission = 0, .tests = cpu_tests_0, .num_tests = 2},

@@ -95,7 +95,7 @@ class _Scales(StoredTiles):
 
     def _may_move(self, scaled: _Scaled, behind: Block) -> bool:
         """Whether the tile serves products of this block alone, which read its bytes without scales."""
-        if not self.serves_few_rows(scaled.tile):
+        if not self.serves_few_rows(scaled.tile, computed=conversion(scaled.stmt) is None):
             return False
         products = self._products(scaled)
         if any(gemm not in behind or _places(gemm, scaled) is None for gemm in products):

@@ -10,7 +10,7 @@ product(Qs, Kf_stored, c)
 The product converts what it reads. A converted tile is written and read once more, in two or four times the
 bytes. Numbers that bytes hold several of, and others that a byte has room for, are bytes of such a tile.
 Conversions are those that round nothing, and more rows than a register block has would repeat them.
-Products by words of bfloat16 become multiply-adds of float32 for that, which are half as fast: of fewer rows.
+Products by words of bfloat16 become multiply-adds of float32 for that, which are half as fast at most.
 """
 
 from __future__ import annotations
@@ -64,11 +64,15 @@ class _Stored(StoredTiles):
         brought: dict[Var, Copy] = {}
         for stmt in block:
             found, numbers = conversion(stmt), of_numbers(stmt)
-            if found is not None and self.serves_few_rows(found.dst.buffer):
+            if found is not None and self.serves_few_rows(found.dst.buffer, computed=False):
                 source = self.origin(found.src, brought)
                 twin = self._twin(found.dst.buffer, str(source.buffer.dtype))
                 self.fills[stmt] = Copy(source, replace(found.dst, buffer=twin), loc=stmt.loc)
-            elif isinstance(stmt, Parallel) and numbers is not None and self.serves_few_rows(numbers.buffer):
+            elif (
+                isinstance(stmt, Parallel)
+                and numbers is not None
+                and self.serves_few_rows(numbers.buffer, computed=True)
+            ):
                 twin = self._twin(numbers.buffer, dtype_of(numbers.value))
                 self.fills[stmt] = replace(stmt, body=(replace(numbers, buffer=twin),))
             if isinstance(stmt, Copy):

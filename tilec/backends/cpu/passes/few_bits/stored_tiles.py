@@ -11,7 +11,7 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.nodes import MicroGemm
-from tilec.backends.cpu.passes.products.select_microkernel import across_block
+from tilec.backends.cpu.passes.products.select_microkernel import plain_block
 from tilec.ir.analysis.numbers.intervals import Interval, of_type
 from tilec.ir.analysis.numbers.ranges import SHORT, bounds
 from tilec.ir.exprs import (
@@ -77,26 +77,29 @@ class StoredTiles:
         writers = [user for user in self.users[source.buffer] if source.buffer in written(user)]
         return copy.src if writers == [copy] else source
 
-    def serves_few_rows(self, tile: Var) -> bool:
-        """Whether one statement fills ``tile`` for nothing but products of few rows."""
+    def serves_few_rows(self, tile: Var, *, computed: bool) -> bool:
+        """Whether one statement fills ``tile`` for nothing but products of few rows, as few as convert bytes
+        that are stored, or ``computed``, faster than they would read floats."""
         readers = self.readers(tile)
         alone = len(readers) + 1 == len(self.users[tile])
-        return alone and bool(readers) and all(self._is_few(user, tile) for user in readers)
+        return alone and bool(readers) and all(self._is_few(user, tile, computed) for user in readers)
 
-    def _is_few(self, user: Stmt, tile: Var) -> bool:
+    def _is_few(self, user: Stmt, tile: Var, computed: bool) -> bool:
         """Whether ``user`` is a product that has ``tile`` as its ``b`` alone, and few rows beside it."""
         if not isinstance(user, MicroGemm):
             return False
         alone = not user.c.buffer.same_as(tile) and not user.a.region.buffer.same_as(tile)
-        return alone and static(user.a.region.extent[user.a.row]) <= self._most_rows(user)
+        return alone and static(user.a.region.extent[user.a.row]) <= self._most_rows(user, computed)
 
-    def _most_rows(self, gemm: MicroGemm) -> int:
+    def _most_rows(self, gemm: MicroGemm, computed: bool) -> int:
         """Rows up to which multiply-adds of float32 convert each byte once and are ahead; 0 where sums have
-        another type. Words of bfloat16 are as fast from five rows on (docs/performance/cpu-2026-11-28.md)."""
+        another type. Seven rows beside computed bytes have less to do with words of bfloat16, which are made
+        of numbers at once (docs/performance/cpu-2026-11-30.md)."""
         if gemm.computed != "float32":
             return 0
         if gemm.block.form == _WORDS:
-            return across_block(self.target, None, 1).rows
+            rows = plain_block(self.target, gemm.computed, static(gemm.c.extent[-1])).rows
+            return rows * 3 // 4 if computed else rows
         return gemm.block.rows if gemm.block.form == "fma" else 0
 
 

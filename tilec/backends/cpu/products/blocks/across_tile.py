@@ -44,13 +44,16 @@ if TYPE_CHECKING:
 
 
 class AcrossTile(RegisterTile):
-    """As `RegisterTile`, for the form "across": ``block.unroll`` elements along K are a vector."""
+    """As `RegisterTile`, for the form "across": ``block.unroll`` elements along K are a vector; a trip takes
+    as many of a column as are converted together."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.dot = word_form(self.block.along)
         self.wide = self.block.unroll
         self.sums_wide = self.wide // (1 if self.dot is None else self.dot.group)
+        if self.dot is None:
+            self.wide = max(self.wide, self.memory.at_once(self.gemm.b.region.buffer))
         size = self.block.rows * self.block.cols * self.sums_wide
         self.sums = tirx.decl_buffer((size,), self.dtype, "sums", scope="local")
 
@@ -71,7 +74,7 @@ class AcrossTile(RegisterTile):
 
     def _narrow_vectors(self, first: Expr, depth: Expr, done: Var) -> list[tirx.Stmt]:
         """Multiply-adds of as many elements as there are partial sums, behind those that words hold."""
-        if self.dot is None:
+        if self.wide == self.sums_wide:
             return [tirx.Bind(done, first)]
         trips = tirx.truncdiv(depth - first, index(self.sums_wide))
         step = loop(trips, lambda k: self._narrow(first + k * self.sums_wide))
@@ -127,10 +130,30 @@ class AcrossTile(RegisterTile):
 
     def _vectors(self, k: Expr) -> tirx.Stmt:
         """``wide`` elements of K."""
-        if self.dot is None:
+        if self.wide == self.sums_wide:
             return self._narrow(k)
+        if self.dot is None:
+            return unrolled(self.block.cols, lambda c: self._converted(c, k))
         form = self.dot
         return self._each(lambda at, r, c: self._into(at, self._dot(form, at, r, c, k)))
+
+    def _converted(self, c: Expr, k: Expr) -> tirx.Stmt:
+        """``wide`` elements of K of one column, which are converted together."""
+        held, count = tirx.decl_buffer((self.wide,), self.dtype, "column", scope="local"), self.sums_wide
+
+        def multiplied(r: Expr, part: Expr) -> tirx.Stmt:
+            at = r * self.block.cols + c
+            row, column = self._row(r, k + part * count, count), get(held, part * count, count)
+            return self._into(at, self._multiply_add(row, column, self._sums(at)))
+
+        return sequence(
+            tirx.AllocBuffer(held),
+            put(held, index(0), self._column(c, k, self.wide)),
+            unrolled(
+                self.wide // count,
+                lambda part: unrolled(self.block.rows, lambda r: multiplied(r, part)),
+            ),
+        )
 
     def _dot(self, form: DotForm, at: Expr, r: Expr, c: Expr, k: Expr) -> Expr:
         """The partial sums of an element and the products of the words from ``k`` on."""

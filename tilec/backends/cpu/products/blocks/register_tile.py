@@ -58,6 +58,9 @@ class Memory(Protocol):
     def load(self, buffer: Var, indices: tuple[Expr, ...], lanes: int = 1) -> Expr:
         """The values of ``lanes`` consecutive elements along the last index."""
 
+    def at_once(self, buffer: Var) -> int:
+        """How many elements `load` brings to their type together, faster than vector by vector; 1: none."""
+
     def has_first(self, buffer: Var) -> bool:
         """Whether `first` takes elements of ``buffer``."""
 
@@ -217,14 +220,31 @@ class RegisterTile:
     def _products(self, k: Expr, a: Callable[[Expr], Expr], step: Expr) -> tirx.Stmt:
         """One step, of this number in its trip: every vector of every row += a(row) * b[k, vector]."""
         turn = tirx.truncmod(step, index(self.turns))
+        held, filled = self._row_at_once(k)
 
         def multiplied(r: Expr, v: Expr) -> tirx.Stmt:
             at = self._sum(turn, r, v)
             old = get(self.data, at, self.block.lanes)
             left = spread(a(r), self.block.lanes)
-            return put(self.data, at, self._multiply_add(left, self._b(k, v), old))
+            lanes = self.block.lanes
+            right = self._b(k, v) if held is None else get(held, v * lanes, lanes)
+            return put(self.data, at, self._multiply_add(left, right, old))
 
-        return each_vector(self.block, multiplied)
+        return sequence(*filled, each_vector(self.block, multiplied))
+
+    def _row_at_once(self, k: Expr) -> tuple[Var | None, list[tirx.Stmt]]:
+        """The row of ``b`` at ``k`` in registers, and what brings it there, where several vectors of it are
+        converted together; else nothing."""
+        together, cols = self.memory.at_once(self.gemm.b.region.buffer), self.block.cols
+        if together == 1 or cols % together or self.rest is not None or self.form is not None:
+            return None, []
+        held = tirx.decl_buffer((cols,), self.dtype, "row", scope="local")
+
+        def filled(at: int) -> tirx.Stmt:
+            place = element(self.gemm.b, k, self.col + at)
+            return put(held, index(at), self._read(self.gemm.b.region.buffer, place, together))
+
+        return held, [tirx.AllocBuffer(held), *map(filled, range(0, cols, together))]
 
     def _runs_ahead(self) -> bool:
         """Whether columns of ``b`` are asked for while others are multiplied: where it is read where it lies,
