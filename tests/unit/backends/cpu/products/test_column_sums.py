@@ -212,3 +212,87 @@ def test_infinite_activations() -> None:
     library.run("k", [a, w, z, s, c], {"M": 1, "N": n, "K": k})
     with np.errstate(invalid="ignore"):
         np.testing.assert_array_equal(c, a.astype(np.float32) @ _weights("words", w, z, s).astype(np.float32))
+
+
+#: Numbers along K: words as GPTQ has them, groups told by k, and bytes of two.
+ALONG_K = {
+    "words": (
+        "int32",
+        8,
+        f"cast(float32, (W[(ko * 64 + k) // 8, {PLACE}] >> k % 8 * 4 & 15)"
+        f" - ((Z[(ko * 64 + k) // 64, {PLACE} // 8] >> j % 8 * 4 & 15) + 1))"
+        f" * cast(float32, S[(ko * 64 + k) // 64, {PLACE}])",
+    ),
+    "nibbles": (
+        "uint8",
+        2,
+        f"cast(float32, (cast(int32, W[(ko * 64 + k) // 2, {PLACE}]) >> k % 2 * 4 & 15) - 8) * {SCALE}",
+    ),
+}
+
+
+def text_along_k(form: str, rows: int = 1, columns: int = 128, wide: str = "float16", **other: str) -> str:
+    """`text` with the weights of ALONG_K."""
+    stored, each, value = ALONG_K[form]
+    rest = {"value": value, **other}
+    kernel = text("words", rows, columns, wide, **rest)
+    return kernel.replace(
+        'W = tensor(int32, (K, N // 8), ("K", "N // 8")',
+        f'W = tensor({stored}, (K // {each}, N), ("K // {each}", "N")',
+    )
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize(("rows", "together"), [(1, 8), (4, 2), (8, 1)])
+def test_numbers_along_k_go_to_one_sum(target: str, rows: int, together: int) -> None:
+    """Of as many vectors as additions that wait for each other leave room for, with each row."""
+    kernel = text_along_k("nibbles", rows)
+    assert _count(kernel, Gemm, target) == 0
+    asked = [stmt for stmt in _stmts(kernel, target) if isinstance(stmt, AskAhead)]
+    assert len(asked) == together
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        f"cast(float32, W[(ko * 64 + k) // 8, {PLACE}] >> k % 4 * 4 & 15) * cast(float32, S[k, {PLACE}])",
+        f"cast(float32, W[(ko * 64 + k) // 8, {PLACE}] >> k % 8 * 4 & j) * {SCALE}",
+        f"cast(float32, W[(ko * 64 + k) // 8, {PLACE} // 2] >> k % 8 * 4 & 15) * {SCALE}",
+        f"cast(float32, W[(ko * 64 + k) // 8, {PLACE}] >> (k + ko) % 8 * 4 & 15) * {SCALE}",
+    ],
+)
+def test_other_words_along_k_stay(value: str) -> None:
+    """Scales of elements, numbers that the column or the trip has a part in, and words of two columns."""
+    assert _count(text_along_k("words", value=value), Gemm) == 1
+
+
+@parametrized(
+    ("target", "form", "rows", "columns", "wide"),
+    [
+        ("x86-64-v4", "words", 1, 128, "float16"),
+        ("x86-64-v4", "nibbles", 4, 128, "float32"),
+        ("x86-64-v3", "words", 4, 64, "bfloat16"),
+        ("x86-64-v3", "nibbles", 16, 128, "float16"),
+        ("x86-64-v2", "words", 2, 128, "float32"),
+    ],
+    fast=[("x86-64-v4", "words", 1, 128, "float16"), ("x86-64-v3", "words", 4, 64, "bfloat16")],
+)
+def test_results_of_numbers_along_k(target: str, form: str, rows: int, columns: int, wide: str) -> None:
+    """Rows and columns that fill no tile, and a last step of K that is not whole."""
+    stored, each, _ = ALONG_K[form]
+    rng, (n, k) = np.random.default_rng(0), (columns + 40, 64 * 3 + 32)
+    z = rng.integers(-(1 << 31), 1 << 31, (4, n // 8), np.int32)
+    s, bounds = rng.uniform(0.5, 1, (4, n)).astype(np.float16), np.iinfo(stored)
+    w = rng.integers(bounds.min, bounds.max, (k // each, n), stored, endpoint=True)
+    q = (w.astype(np.int64)[:, None] >> np.arange(each)[:, None] * 4 & 15).reshape(k, n)
+    zeros = (z.astype(np.int64)[..., None] >> np.arange(8) * 4 & 15).reshape(4, n) + 1
+    zeros = zeros.repeat(64, 0)[:k] if form == "words" else 8
+    dense = (q - zeros) * s.astype(np.float64).repeat(64, 0)[:k]
+    library = Library({"k": text_along_k(form, rows, columns, wide)}, target)
+    for m in (1, rows + 2):
+        a = rng.standard_normal((m, k)).astype(numpy_type(wide))
+        c = np.zeros((m, n), np.float32)
+        library.run("k", [a, w, z, s, c], {"M": m, "N": n, "K": k})
+        np.testing.assert_allclose(
+            c, a.astype(np.float64) @ dense + 5, rtol=1e-3, atol=1.0 if wide == "bfloat16" else 0.1
+        )

@@ -1,10 +1,12 @@
-"""Elements of a tile (K, N) that are made of stored integers which hold several along N: numbers, and what
-columns multiply them with and add to them.
+"""Elements of a tile (K, N) that are made of stored integers which hold several, along N or along K: numbers,
+and what columns multiply them with and add to them.
 
 Ws[k, j] = float16(float32((W[ko * 128 + k, j // 8] >> order(j % 8) * 4 & 15) - zero(ko, j)) * s[ko, j])
 ->
 number f     float32(integer >> order(f) * 4 & 15)        integer = W[ko * 128 + k, w] for j = w * 8 + f
 factor       s[ko, j],  offset -zero(ko, j) * s[ko, j]
+
+Words along K, as GPTQ has them (``W[(ko * 128 + k) // 8, j] >> k % 8 * 4``), have a row for eight ``k``.
 """
 
 from __future__ import annotations
@@ -17,7 +19,17 @@ from tvm import sym, tirx
 
 from tilec.backends.cpu.passes.few_bits.group_numbers import BYTE, STORED, is_side_by_side, simplified, split
 from tilec.backends.cpu.passes.few_bits.group_offsets import linear
-from tilec.ir.exprs import cast_to, dtype_of, each_once, is_zero, loads, substitute, uses, with_part
+from tilec.ir.exprs import (
+    cast_to,
+    dtype_of,
+    each_once,
+    is_zero,
+    loads,
+    substitute,
+    uses,
+    variables_of,
+    with_part,
+)
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
@@ -30,7 +42,8 @@ _EACH = (8, 4, 2)
 class ColumnNumbers:
     """Column ``word * each + f`` of a tile is ``factor`` times ``numbers[f]``, a value of ``integer``, plus
     ``offset``, float32 values by the column and the trip. ``stored`` is what memory has at ``word``; it alone
-    varies along K."""
+    varies along K. Where integers hold numbers along K (``deep``), ``word`` is the column, and ``stored`` by
+    the row of integers, of which row ``r`` has elements ``r * each + f``."""
 
     word: Var
     stored: TensorLoad
@@ -38,11 +51,17 @@ class ColumnNumbers:
     numbers: tuple[Expr, ...]
     factor: Expr
     offset: Expr
+    deep: bool = False
 
     @property
-    def each(self) -> int:
-        """Numbers in an integer."""
-        return len(self.numbers)
+    def wide(self) -> int:
+        """Columns that an integer has numbers of."""
+        return 1 if self.deep else len(self.numbers)
+
+    @property
+    def tall(self) -> int:
+        """Elements along K that an integer has numbers of."""
+        return len(self.numbers) if self.deep else 1
 
     @property
     def has_offset(self) -> bool:
@@ -50,10 +69,10 @@ class ColumnNumbers:
         return not is_zero(self.offset)
 
 
-def column_numbers(value: Expr, k: Var, column: Var, columns: int) -> ColumnNumbers | None:
-    """What ``value`` is made of, the element at ``k`` and ``column`` of a tile with so many columns; None
-    where it is not made so."""
-    whole = split(value, k, (column,))
+def column_numbers(value: Expr, k: Var, column: Var, extents: tuple[int, int]) -> ColumnNumbers | None:
+    """What ``value`` is made of, the element at ``k`` and ``column`` of a tile of such extents; None where it
+    is not made so."""
+    whole = split(_in_tile(value, {k: extents[0], column: extents[1]}), k, (column, k))
     if whole is None:
         return None
     names, shared = tuple(name for name, _ in whole.shared), dict(whole.shared)
@@ -67,29 +86,60 @@ def column_numbers(value: Expr, k: Var, column: Var, columns: int) -> ColumnNumb
     factor, offset = (substitute(each, shared) * whole.scale for each in (parted.factor, parted.offset))
     offset = sym.Analyzer().simplify(offset)
     number = substitute(parted.number, {integer: part})
-    found = (_of_integers(number, k, column, columns, each) for each in _EACH if columns % each == 0)
-    return next((ColumnNumbers(*numbers, factor, offset) for numbers in found if numbers is not None), None)
+    for deep, moving, extent in ((False, column, extents[1]), (True, k, extents[0])):
+        for each in (each for each in _EACH if extent % each == 0):
+            found = _of_integers(number, moving, extent // each, each)
+            if found is not None and _is_row(found[1], *((k, found[0]) if not deep else (found[0], column))):
+                return _named(found, deep, k, column, factor, offset)
+    return None
+
+
+def _in_tile(value: Expr, extents: dict[Var, int]) -> Expr:
+    """``value`` with indices of as few variables as it takes in the tile: ``(ko * 128 + k) // 128`` of 128
+    elements along K does not vary with ``k``."""
+    analyzer = sym.Analyzer()
+    for var, extent in extents.items():
+        analyzer.bind(var, tvm.ir.Range(0, max(extent, 1)))
+    return simplified(value, analyzer)
 
 
 def _of_integers(
-    number: Expr, k: Var, column: Var, columns: int, each: int
+    number: Expr, moving: Var, count: int, each: int
 ) -> tuple[Var, TensorLoad, Var, tuple[Expr, ...]] | None:
-    """A word, what memory has there, its name and its numbers, where integers hold ``each``."""
+    """A variable for ``count`` integers along ``moving``, what memory has there, its name and its numbers,
+    where integers hold ``each``, values of the integer alone."""
     word, analyzer = tirx.Var("w", "int32"), sym.Analyzer()
-    analyzer.bind(word, tvm.ir.Range(0, columns // each))
-    places = ({column: cast_to(word * each + f, dtype_of(column))} for f in range(each))
-    numbers = [simplified(substitute(number, place), analyzer) for place in places]
-    stored = each_once(load for number in numbers for load in loads(number))
-    if len(stored) != 1 or not is_side_by_side(stored[0], word, analyzer) or not _is_along(stored[0], k):
-        return None
-    kind = dtype_of(stored[0])
+    analyzer.bind(word, tvm.ir.Range(0, count))
+    places = ({moving: cast_to(word * each + f, dtype_of(moving))} for f in range(each))
+    made = [simplified(substitute(number, place), analyzer) for place in places]
+    stored = each_once(load for part in made for load in loads(part))
+    kind = dtype_of(stored[0]) if len(stored) == 1 else ""
     if kind not in STORED or STORED[kind] > BYTE * each:
         return None
     integer = tirx.Var("stored", kind)
-    return word, stored[0], integer, tuple(with_part(number, stored[0], integer) for number in numbers)
+    numbers = tuple(with_part(part, stored[0], integer) for part in made)
+    if any(not var.same_as(integer) for var in variables_of(numbers)):
+        return None
+    return word, stored[0], integer, numbers
 
 
-def _is_along(load: TensorLoad, k: Var) -> bool:
-    """Whether ``k`` picks the row of what is read, and nothing inside of it."""
+def _named(
+    found: tuple[Var, TensorLoad, Var, tuple[Expr, ...]],
+    deep: bool,
+    k: Var,
+    column: Var,
+    factor: Expr,
+    offset: Expr,
+) -> ColumnNumbers:
+    """``found`` integers as numbers of columns: a row of those along K is ``k`` then."""
+    word, stored, integer, numbers = found
+    if not deep:
+        return ColumnNumbers(word, stored, integer, numbers, factor, offset)
+    return ColumnNumbers(column, substitute(stored, {word: k}), integer, numbers, factor, offset, deep=True)
+
+
+def _is_row(load: TensorLoad, k: Var, word: Var) -> bool:
+    """Whether ``k`` picks the row of what is read, and nothing inside of it, where ``word`` moves by one."""
     *outer, last = load.indices
-    return not uses(last, (k,)) and sum(uses(index, (k,)) for index in outer) == 1
+    picks = not uses(last, (k,)) and sum(uses(index, (k,)) for index in outer) == 1
+    return picks and is_side_by_side(load, word, sym.Analyzer())

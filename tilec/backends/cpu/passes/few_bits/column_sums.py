@@ -1,5 +1,5 @@
-"""Sums of stored numbers that lie several in an integer along N, in the place of a product (K, N): the
-statements that `sum_groups` writes.
+"""Sums of stored numbers that lie several in an integer, in the place of a product (K, N): the statements
+that `sum_groups` writes. Numbers along N:
 
 for t in serial(0, K // 128):
     held[0, 0:128] = activations of a trip
@@ -9,7 +9,8 @@ for t in serial(0, K // 128):
         part[0, 0:128:8] = own_0[0:16], part[0, 1:128:8] = own_1[0:16] ...
     acc[0, 0:128] += part[0, 0:128] * s[t, 0:128] - zero[t, 0:128] * s[t, 0:128] * sums[0]
 
-Lanes have integers of a row, which one vector reads. What is added to numbers is multiplied by the sum of a
+Lanes have integers of a row, which one vector reads. Numbers along K all go to the sum of their lane's
+column, times activations of their own. What is added to numbers is multiplied by the sum of a
 trip's activations, where these are finite. Where lanes look nothing up, numbers stay where they are in their
 word, and sums are divided by how many times too large that makes them.
 """
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 #: Rows of integers to the one that is asked for: docs/performance/cpu-2026-11-30.md.
 _AHEAD = 128
+#: Rows, or vectors of one row, that are multiplied together at most: additions of so many do not wait.
+_MOST_SUMS = 8
 #: Lanes that vectors of integers have at least.
 FEW_LANES = 8
 
@@ -73,8 +76,8 @@ class ColumnProduct:
 
 def most_rows(product: ColumnProduct, target: Target) -> int:
     """Rows whose sums half of the registers hold; one at least."""
-    of_one = product.numbers.each * -(-FEW_LANES // target.lanes(32))
-    return max(1, target.vector_registers // 2 // of_one)
+    of_one = product.numbers.wide * -(-FEW_LANES // target.lanes(32))
+    return max(1, min(_MOST_SUMS, target.vector_registers // 2 // of_one))
 
 
 def column_stmts(product: ColumnProduct, target: Target) -> list[Stmt]:
@@ -91,7 +94,7 @@ class ColumnSums:
 
     def __init__(self, product: ColumnProduct, target: Target) -> None:
         self.product, self.loc = product, product.gemm.loc
-        self.words = product.columns // product.numbers.each
+        self.words = product.columns // product.numbers.wide
         full = self.words % LANES == 0 and target.lanes(32) >= LANES
         self.lanes = LANES if full else FEW_LANES
         self.rows, self.elements = product.rows, product.depth
@@ -110,9 +113,11 @@ class ColumnSums:
         return next(count for count in range(most, 0, -1) if vectors % count == 0)
 
     def _fields(self) -> list[Field]:
-        """The numbers of a word as fields, none where some are something else, or where sums of activations
-        could overflow in between."""
+        """The numbers of a word as fields, none where some are something else, where sums of activations
+        could overflow in between, or where all go to one sum."""
         numbers = self.product.numbers
+        if numbers.deep:
+            return []
         fields = [field_of(number) for number in numbers.numbers]
         known = [field for field in fields if field is not None and field.is_plain]
         near = numbers.has_offset or dtype_of(self.product.activation) == "float16"
@@ -170,14 +175,15 @@ class ColumnSums:
         body = (
             *(Alloc(tile, loc=self.loc) for tile in tiles),
             *(Fill(whole_region(tile), tirx.const(0.0, "float32"), loc=self.loc) for tile in tiles),
-            self._loop(k, int32(self.elements), (self._step(k, vectors, own),)),
+            self._loop(k, int32(self.elements // self.product.numbers.tall), (self._step(k, vectors, own),)),
             *(self._parted(vector, rows) for vector, rows in zip(vectors, own, strict=True)),
         )
         return self._loop(several, count, body)
 
     def _own(self) -> list[list[Var]]:
         """Tiles of the sums of a vector, for each row and place."""
-        return [[new_tile("own", self.lanes) for _ in self.product.numbers.numbers] for _ in range(self.rows)]
+        wide = self.product.numbers.wide
+        return [[new_tile("own", self.lanes) for _ in range(wide)] for _ in range(self.rows)]
 
     def _step(self, k: Var, vectors: list[Expr], own: list[list[list[Var]]]) -> Parallel:
         """Adds the products of a row of integers to sums of their own for each row and place."""
@@ -197,9 +203,11 @@ class ColumnSums:
             value = tirx.Var("number", "float32")
             body.append(Bind(value, self._number(place, number, name), loc=self.loc))
             for row, tiles in enumerate(own):
-                activation = tirx.BufferLoad(self.held, [int32(row), k])
-                gained = value * activation + load_at(tiles[place], lane)
-                body.append(Store(tiles[place], (lane,), gained, loc=self.loc))
+                at_k = k * numbers.tall + place if numbers.deep else k
+                activation = tirx.BufferLoad(self.held, [int32(row), at_k])
+                own_sum = tiles[place % numbers.wide]
+                gained = value * activation + load_at(own_sum, lane)
+                body.append(Store(own_sum, (lane,), gained, loc=self.loc))
         return [*body, AskAhead(read.source, tuple(read.indices), tuple(ahead.indices), SECOND)]
 
     def _number(self, place: int, number: Expr, word: Var) -> Expr:
@@ -217,7 +225,7 @@ class ColumnSums:
 
     def _parted(self, vector: Expr, own: list[list[Var]]) -> Parallel:
         """``part`` = sums in the order of columns."""
-        lane, each = tirx.Var("p", "int32"), self.product.numbers.each
+        lane, each = tirx.Var("p", "int32"), self.product.numbers.wide
         stores = (
             Store(
                 self.part,

@@ -166,16 +166,15 @@ def of_numbers(stmt: Stmt) -> Store | None:
 
 def stored_number(value: Expr) -> Expr | None:
     """The element of eight bits, or the integer that a byte holds, that a float is, through types that hold
-    it exactly; whole numbers that are added to an integer or taken off are part of it."""
+    it exactly; sums and differences of integers are integers."""
     if isinstance(value, tirx.Cast) and dtype_of(value) in CONVERTED:
         inner = value.value
         return stored_number(inner) if dtype_of(inner) in CONVERTED else _held(inner)
     if not isinstance(value, (tirx.Add, tirx.Sub)) or dtype_of(value) not in CONVERTED:
         return None
-    number, whole = stored_number(value.a), _whole(value.b)
-    if number is None or whole is None or dtype_of(number) not in SHORT:
-        return None
-    return _held(type(value)(cast_to(number, "int32"), whole))
+    sides = [_whole(side) or stored_number(side) for side in (value.a, value.b)]
+    known = [cast_to(side, "int32") for side in sides if side is not None and dtype_of(side) in SHORT]
+    return _held(type(value)(*known)) if len(known) == len(sides) else None
 
 
 def _held(number: Expr) -> Expr | None:

@@ -181,8 +181,8 @@ def _reads_of_columns(product: ColumnProduct) -> tuple[Expr, ...]:
 
 
 def _column_product(loop: For | Pipelined, whole: LoopProduct) -> ColumnProduct | None:
-    """What ``whole`` multiplies, weights (K, N) of several numbers in an integer along N; None where they are
-    none, or activations are not 0 beyond their tensor."""
+    """What ``whole`` multiplies, weights (K, N) of several numbers in an integer; None where they are none,
+    or activations are not 0 beyond their tensor."""
     row, column, k = (tirx.Var(name, "int32") for name in ("m", "j", "k"))
     gemm, made = whole.gemm, whole.made
     activation, weight = made.value(gemm.a.buffer, (row, k)), made.value(gemm.b.buffer, (k, column))
@@ -190,10 +190,11 @@ def _column_product(loop: For | Pipelined, whole: LoopProduct) -> ColumnProduct 
         return None
     if dtype_of(weight) not in CONVERTED or dtype_of(activation) not in CONVERTED:
         return None
-    numbers = column_numbers(weight, k, column, int_value(gemm.b.extent[1]) or 0)
+    extents = (int_value(gemm.b.extent[0]) or 0, int_value(gemm.b.extent[1]) or 0)
+    numbers = column_numbers(weight, k, column, extents)
     if numbers is None or not is_zero_beyond(activation):
         return None
-    if (int_value(gemm.b.extent[1]) or 0) // numbers.each % FEW_LANES:
+    if extents[1] // numbers.wide % FEW_LANES:
         return None
     rows = int_value(gemm.a.extent[0]) or 0
     return ColumnProduct(loop, gemm, row, column, k, activation, numbers, rows, whole.tiles)
