@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tvm import tirx
+from tvm import sym, tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.ir.exprs import inlined, int_value, loads, operands, same, same_all, uses
+from tilec.ir.exprs import inlined, int_value, linear_in, loads, operands, same, same_all, uses
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.foreign import is_address
 from tilec.ir.nodes import Alloc, Atomic, Bind, Block, Parallel, Stmt, Store, walk
@@ -116,24 +116,53 @@ def updates_atomically(block: Block, buffer: Var) -> bool:
     return any(isinstance(stmt, Atomic) and stmt.buffer.same_as(buffer) for stmt in walk(block))
 
 
-def updated_in_place(body: Block) -> set[Var]:
-    """The buffers of which an iteration reads elements before it writes any, each of which it writes, too."""
+def updated_in_place(body: Block, var: Var, count: int | None = None) -> set[Var]:
+    """The buffers of which an iteration reads elements before it writes any, each of which it writes, too, or
+    no other of ``count`` values of ``var`` does; None for any number of them."""
     stores = [stmt for stmt in body if isinstance(stmt, Store)]
-    return {buffer for buffer in (store.buffer for store in stores) if _is_in_place(buffer, body)}
+    written = {store.buffer for store in stores}
+    return {buffer for buffer in written if _is_in_place(buffer, body, var, count)}
 
 
-def _is_in_place(buffer: Var, body: Block) -> bool:
-    """Whether the stores of a body to a buffer follow all its reads, and write what these read."""
-    places: list[tuple[Expr, ...]] = []
-    read: list[tuple[Expr, ...]] = []
+def _is_in_place(buffer: Var, body: Block, var: Var, count: int | None) -> bool:
+    """Whether the stores of a body to a buffer follow all its reads, and write what these read or what these
+    never do."""
+    written: list[Access] = []
+    read: list[Access] = []
     for stmt in body:
         items = [item for item in accesses((stmt,)) if item.buffer.same_as(buffer)]
-        reads = [item.indices for item in items if not item.is_write]
-        if (reads and places) or (len(items) > len(reads) and not isinstance(stmt, Store)):
+        reads = [item for item in items if not item.is_write]
+        if (reads and written) or (len(items) > len(reads) and not isinstance(stmt, Store)):
             return False
         read += reads
-        places += [item.indices for item in items if item.is_write]
-    return all(any(same_all(one, place) for place in places) for one in read)
+        written += [item for item in items if item.is_write]
+    values = values_of(walk(body))
+    return all(
+        any(same_all(one.indices, place.indices) for place in written)
+        or all(stay_apart(one, place, var, count, values) for place in written)
+        for one in read
+    )
+
+
+def stay_apart(one: Access, other: Access, var: Var, count: int | None, values: Mapping[Var, Expr]) -> bool:
+    """Whether two accesses of a buffer never name the same element at two of ``count`` values of ``var``:
+    one of their indices moves with it and is apart. ``values``: what names stand for."""
+    pairs = zip(one.indices, other.indices, strict=True)
+    return any(_is_apart(inlined(a, values), inlined(b, values), var, count) for a, b in pairs)
+
+
+def _is_apart(index: Expr, other: Expr, var: Var, count: int | None) -> bool:
+    """Whether two indices that look nothing up differ at two values of ``var``, whichever these are."""
+    if any(next(loads(each), None) is not None for each in (index, other)):
+        return False
+    sides = [linear_in(each, [var]) for each in (index, other)]
+    if not all(sides):
+        return False
+    (step, rest), (beside, behind) = sides
+    stride, distance = int_value(step), int_value(sym.Analyzer().simplify(rest - behind))
+    if not stride or stride != int_value(beside) or distance is None:
+        return False
+    return distance % stride != 0 or distance == 0 or (count is not None and abs(distance // stride) >= count)
 
 
 def conflicts(first: Sequence[Access], second: Sequence[Access]) -> set[Var]:

@@ -150,4 +150,4 @@ def _is_mixed(item: Access, stmt: ThreadLoop) -> bool:
     if updates_atomically(stmt.body, item.buffer):
         return False
     kinds = {other.is_write for other in accesses(stmt.body) if other.buffer.same_as(item.buffer)}
-    return len(kinds) == 2 and item.buffer not in updated_in_place(stmt.body)
+    return len(kinds) == 2 and item.buffer not in updated_in_place(stmt.body, stmt.vars[-1], stmt.extents[-1])

@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.backends.cuda.analysis.accesses.vectors import (
-    Comb,
-    combs,
-)
+from tilec.backends.cuda.analysis.accesses.vectors import Comb, combs
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.loop_digits import Part
 from tilec.backends.cuda.emit.loops.access_notes import Moved
@@ -38,7 +35,7 @@ class VectorScope:
     def __init__(self, stmt: ThreadLoop, ctx: DeviceContext) -> None:
         self.stmt, self.body, self.ctx = stmt, stmt.body, ctx
         self.var, self.width = stmt.vars[-1], stmt.vector
-        self.written = written_in(self.body) - updated_in_place(self.body)
+        self.written = written_in(self.body) - updated_in_place(self.body, self.var, stmt.extents[-1])
         if reads_behind_writes(self.body, ctx.overlapping):
             self.written |= {item.buffer for item in accesses(self.body)}
         self.held: list[tuple[TensorLoad, Var, tuple[int, ...]]] = []

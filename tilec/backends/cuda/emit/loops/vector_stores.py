@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.backends.cuda.analysis.accesses.vectors import (
-    vector_width,
-)
+from tilec.backends.cuda.analysis.accesses.vectors import vector_width
 from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.emit.loops.access_notes import Moved
 from tilec.backends.cuda.emit.loops.vector_moves import (
@@ -71,7 +69,7 @@ class VectorStores:
         """Which stores wait for the vectors that the body writes element by element: all stores to a buffer,
         in their order, or none."""
         read = {load.source for stmt in walk(self.body) for e in expressions(stmt) for load in loads(e)}
-        read -= updated_in_place(self.body)
+        read -= updated_in_place(self.body, self.var, self.scope.stmt.extents[-1])
         stores = [stmt for stmt in walk(self.body) if isinstance(stmt, Store) and stmt.buffer not in read]
         for buffer in dict.fromkeys(stmt.buffer for stmt in stores):
             own = [stmt for stmt in stores if stmt.buffer.same_as(buffer)]

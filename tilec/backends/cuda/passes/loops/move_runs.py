@@ -90,7 +90,7 @@ class _Loops(OwnLoops):
     def _forms(self, loop: For) -> Iterator[_Form]:
         """A loop without the test of all that it does, and as it is, where something may move at once."""
         for body, cond in (*_conditioned(loop.body), (loop.body, None)):
-            items = _movable(body, self.overlapping)
+            items = _movable(body, loop.var, self.overlapping)
             if items:
                 yield _Form(replace(loop, body=body), cond, items)
 
@@ -218,13 +218,13 @@ def _conditioned(body: Block) -> list[tuple[Block, Expr]]:
     return [] if next(loads(cond), None) is not None else [((*names, *branch.then), cond)]
 
 
-def _movable(body: Block, overlapping: frozenset[Var]) -> list[Access]:
+def _movable(body: Block, trip: Var, overlapping: frozenset[Var]) -> list[Access]:
     """What every trip of a loop names in tensors at places that are known in front of it, and that no other
     trip writes; of the loops inside what all of their trips read."""
     named = accesses(body)
     written = [item.buffer for item in named if item.is_write]
     unknown = set(overlapping) if overlapping & {*written} else set()
-    read = {item.buffer for item in named if not item.is_write} - updated_in_place(body)
+    read = {item.buffer for item in named if not item.is_write} - updated_in_place(body, trip)
     unknown |= {buffer for buffer in written if buffer in read}
     values, own = values_of(body), [var for stmt in walk(body) for var in defined(stmt)]
     found = []

@@ -7,21 +7,17 @@ for i, j in parallel(64, 64): C[i, j] += s[i, j]
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from dataclasses import replace
+from typing import cast
 
 from tvm import sym, tirx
-from tvm.ir import TensorLoad
 
-from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, loads, same_all, transform
+from tilec.backends.cuda.analysis.accesses.neighbour_additions import Neighbours
+from tilec.ir.exprs import dtype_of, loads
 from tilec.ir.nodes import Atomic, Bind, Block, If, Parallel, Stmt, walk
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.passes.base import BlockPass
 from tilec.lowering.rewrite import rename
-
-if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
 
 
 class PartAdditions(BlockPass):
@@ -41,7 +37,7 @@ def _parted(loop: Parallel) -> Parallel:
     bound = values_of(walk(loop.body)).items()
     names = {name: value for name, value in bound if next(loads(value), None) is None}
     one, number = tirx.Var(str(var.name), dtype_of(var)), tirx.const(len(additions), dtype_of(var))
-    made = _Neighbours(var, one, names).joined(additions)
+    made = Neighbours(one, var, names).joined(additions)
     if made is None:
         return loop
     body = rename(_with_end(loop.body, made), {var: one // number})
@@ -63,51 +59,3 @@ def _with_end(body: Block, made: Atomic) -> Block:
     names = tuple(stmt for stmt in body if isinstance(stmt, Bind))
     end = next(stmt for stmt in body if not isinstance(stmt, Bind))
     return (*names, replace(end, then=_with_end(end.then, made)) if isinstance(end, If) else made)
-
-
-@dataclass(frozen=True)
-class _Neighbours:
-    """Elements that a loop over ``var`` takes several at a time, and one over ``one`` one by one. ``names``
-    of its body are nothing but arithmetic."""
-
-    var: Var
-    one: Var
-    names: Mapping[Var, Expr]
-
-    def joined(self, additions: Sequence[Atomic]) -> Atomic | None:
-        """One addition for all of these; None where they are none of neighbours to neighbours."""
-        first = additions[0]
-        sources = [source for stmt in additions for source in _sources(stmt.value)]
-        alike = all(_are_alike(first, stmt) for stmt in additions) and len(sources) == len(additions)
-        if not alike or any(not source.source.same_as(sources[0].source) for source in sources):
-            return None
-        added = self._single([stmt.indices for stmt in additions])
-        read = self._single([tuple(source.indices) for source in sources])
-        if added is None or read is None:
-            return None
-        element = tirx.BufferLoad(sources[0].source, list(read))
-        value = transform(first.value, lambda node: element if node.same_as(sources[0]) else None)
-        return replace(first, indices=added, value=value)
-
-    def _single(self, places: Sequence[tuple[Expr, ...]]) -> tuple[Expr, ...] | None:
-        """Where ``one`` is, of places that lie side by side."""
-        (*outer, first), *_ = inside = [tuple(inlined(index, self.names) for index in at) for at in places]
-        linear = linear_in(first, [self.var])
-        beside = (
-            same_all(at[:-1], tuple(outer)) and int_value(sym.Analyzer().simplify(at[-1] - first)) == step
-            for step, at in enumerate(inside)
-        )
-        if not linear or int_value(linear[0]) != len(places) or not all(beside):
-            return None
-        return (*outer, linear[1] + self.one)
-
-
-def _sources(value: Expr) -> list[TensorLoad]:
-    """The element that a value is, converted or not."""
-    inner = value.value if isinstance(value, tirx.Cast) else value
-    return [inner] if isinstance(inner, TensorLoad) else []
-
-
-def _are_alike(one: Atomic, other: Atomic) -> bool:
-    alike = one.buffer.same_as(other.buffer) and one.order == other.order
-    return alike and isinstance(one.value, tirx.Cast) == isinstance(other.value, tirx.Cast)
