@@ -153,6 +153,7 @@ def test_explain_needs_no_script_above_the_compiler(manifest: Path) -> None:
     [
         (["saxpi"], 'did you mean "saxpy"'),
         (["saxpy", "--stage", "asmm"], 'did you mean "asm"'),
+        (["saxpy", "--stage", "ptx"], "it has tile, tir, source, llvm, asm, and the form after each pass"),
         (["saxpy", "--variant", "3"], "--variant 0 to 2"),
         (["saxpy", "--target", "x86-64-v9"], 'did you mean "x86-64-v'),
     ],

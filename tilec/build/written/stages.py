@@ -36,8 +36,11 @@ def stage_text(variant: Variant, stage: str) -> str:
 
     names = stage_names(variant.target)
     if stage not in names:
+        whole = ", ".join((_FIRST, *backend_of(variant.target).late_stages))
         raise InputError(
-            f'target {variant.target.name} has no stage "{stage}"', remedy=suggestion(stage, names)
+            f'target {variant.target.name} has no stage "{stage}"',
+            why=f"it has {whole}, and the form after each pass",
+            remedy=suggestion(stage, names),
         )
     kernel = elaborate_variant(variant).kernel
     with naming(variant):
