@@ -73,6 +73,7 @@ def test_each_language(tmp_path: Path, cache: Path) -> None:
     said = run("languages.md", tmp_path, cache).stdout
     assert "out[10] = 21 (expected 21)\n" in said
     assert re.findall(r"^from (\S+): 42$", said, re.MULTILINE) == ["C++", "Rust", "Python"]
+    assert "on threads of ours: 42\n" in said
 
 
 @pytest.mark.slow

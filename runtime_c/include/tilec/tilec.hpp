@@ -13,9 +13,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <iterator>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -171,6 +173,89 @@ class workspace {
   void* data_;
   std::size_t size_;
 };
+
+/* The blocks of a launch, for threads of the caller: iterations [begin, end) by worker number `worker`. */
+class task {
+ public:
+  task(tilec_task run, void* closure) noexcept : run_(run), closure_(closure) {}
+  void operator()(std::uint32_t worker, std::int64_t begin, std::int64_t end) const { run_(closure_, worker, begin, end); }
+
+ private:
+  tilec_task run_;
+  void* closure_;
+};
+
+namespace detail {
+
+/* A tilec_parallel_for whose pool is a Pool. */
+template <class Pool>
+tilec_status run_on(void* pool, std::int64_t n, std::int64_t grain, tilec_task run, void* closure) noexcept {
+  try {
+    (*static_cast<Pool*>(pool))(n, grain, task(run, closure));
+    return TILEC_OK;
+  } catch (...) {
+    return TILEC_ERR_PARTIAL;
+  }
+}
+
+}  // namespace detail
+
+/* Makes calls with `exec` run on threads of the caller, which are `workers` at a time at most (on one, the calling
+ * thread alone). `pool(n, grain, run)` has these call `run(worker, begin, end)` for all of [0, n) once, in pieces of about
+ * `grain`, with worker < workers and no number used by two threads at a time, and returns behind the last one. It must
+ * outlive the calls. An exception that leaves it, and iterations that it skips, make the call TILEC_ERR_PARTIAL. */
+template <class Pool>
+void lend(Pool& pool, std::uint32_t workers, tilec_exec& exec) noexcept {
+  exec.parallel_for = detail::run_on<Pool>;
+  exec.pool = &pool;
+  exec.num_workers = workers;
+}
+
+/* ---- what serves a call, without a call ---- */
+
+/* Dims in the order of their first appearance in the shapes of a kernel's parameters. */
+using dims = std::initializer_list<std::int64_t>;
+
+namespace detail {
+
+/* The kernel of that name with so many dims. */
+inline expected<const tilec_kernel*> find(const tilec_library& library, const char* name, std::size_t num_dims) noexcept {
+  const tilec_kernel* const kernel = library.find(name);
+  if (!kernel) return failure{TILEC_ERR_ARGUMENT, "the library has no kernel of that name"};
+  if (kernel->num_dims != num_dims) return failure{TILEC_ERR_ARGUMENT, "the kernel has another number of dims"};
+  return kernel;
+}
+
+}  // namespace detail
+
+/* The variant that would serve `kernel` for these dims on a device: `tilec::select(llm::library(), "matmul", {M, K, N})`.
+ * It may go into exec.variant. */
+inline expected<const tilec_variant*> select(const tilec_library& library, const char* kernel, dims values,
+                                             DLDevice device = DLDevice{kDLCPU, 0}) noexcept {
+  const expected<const tilec_kernel*> found = detail::find(library, kernel, values.size());
+  if (!found) return found.error();
+  const tilec_variant* variant = nullptr;
+  const tilec_status status = library.select(*found, device, values.begin(), nullptr, &variant);
+  if (status != TILEC_OK) return failure{status, library.last_error()};
+  return variant;
+}
+
+/* A line for each variant in the order of dispatch: taken, or why not; or why nothing can be asked. Throws std::bad_alloc. */
+inline std::string explain(const tilec_library& library, const char* kernel, dims values,
+                           DLDevice device = DLDevice{kDLCPU, 0}) {
+  const expected<const tilec_kernel*> found = detail::find(library, kernel, values.size());
+  if (!found) return found.error().text;
+  std::string text(library.explain(*found, device, values.begin(), nullptr, nullptr, 0), '\0');
+  library.explain(*found, device, values.begin(), nullptr, &text[0], text.size() + 1); /* its NUL is there already */
+  return text;
+}
+
+/* Makes first calls on a device and this thread as cheap as later ones, of every kernel. */
+inline expected<void> preload(const tilec_library& library, DLDevice device = DLDevice{kDLCPU, 0}) noexcept {
+  const tilec_status status = library.preload(nullptr, device);
+  if (status != TILEC_OK) return failure{status, library.last_error()};
+  return {};
+}
 
 /* ---- what generated functions call ---- */
 

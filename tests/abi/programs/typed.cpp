@@ -2,8 +2,11 @@
 #include <other.hpp>
 #include <sample.hpp>
 
+#include <atomic>
 #include <cstdio>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -111,8 +114,71 @@ static int test_two_libraries() {
   return 0;
 }
 
+/* Threads made for each call, and how often that was. */
+struct scoped_pool {
+  std::uint32_t workers;
+  int calls;
+
+  void operator()(std::int64_t n, std::int64_t grain, const tilec::task& run) {
+    std::atomic<std::int64_t> next{0};
+    std::vector<std::thread> threads;
+    for (std::uint32_t worker = 0; worker < workers; worker++)
+      threads.emplace_back([&, worker] {
+        for (std::int64_t at = next.fetch_add(grain); at < n; at = next.fetch_add(grain))
+          run(worker, at, at + grain < n ? at + grain : n);
+      });
+    for (std::thread& thread : threads) thread.join();
+    calls++;
+  }
+};
+
+static int test_threads() {
+  const std::vector<float> a(64 * 100 + 1, 2.0f);
+  std::vector<float> c(a.size());
+  tilec_exec exec = tilec::make_exec();
+  scoped_pool pool{3, 0};
+  tilec::lend(pool, pool.workers, exec);
+  tilec::workspace memory(sample::add_workspace(static_cast<std::int64_t>(a.size()), &exec));
+  CHECK(memory.size() > 0);
+  memory.lend(exec);
+  sample::add(a, a, c, &exec);
+  for (float each : c) CHECK(each == 4.0f);
+  CHECK(pool.calls == 1);
+  auto fails = [](std::int64_t, std::int64_t, const tilec::task&) { throw std::runtime_error("no threads"); };
+  tilec::lend(fails, 3, exec);
+  CHECK(sample::add(std::nothrow, a, a, c, &exec).error().status == TILEC_ERR_PARTIAL);
+  auto idle = [](std::int64_t, std::int64_t, const tilec::task&) {};
+  tilec::lend(idle, 3, exec);
+  CHECK(contains(sample::add(std::nothrow, a, a, c, &exec).error().text, "ran 0 of 101 blocks"));
+  return 0;
+}
+
+static int test_questions() {
+  const tilec_library& library = sample::library();
+  const tilec_variant* const variant = tilec::select(library, "matmul", {3, 16, 8}).value();
+  CHECK(variant->num_guards == 3 && variant->guards[0].kind == TILEC_GUARD_EQ && variant->guards[0].value == 3);
+  const std::string said = tilec::explain(library, "matmul", {3, 16, 8});
+  CHECK(contains(said.c_str(), ": taken") && said.find('\0') == std::string::npos);
+  CHECK(tilec::select(library, "mixed", {3}).error().status == TILEC_ERR_NO_VARIANT);
+  CHECK(contains(tilec::explain(library, "mixed", {3}).c_str(), "n = 3 is not a multiple of 2"));
+  CHECK(contains(tilec::select(library, "matmul", {3, 16}).error().text, "another number of dims"));
+  CHECK(contains(tilec::select(library, "none", {3, 16}).error().text, "no kernel of that name"));
+  CHECK(contains(tilec::explain(library, "none", {}).c_str(), "no kernel of that name"));
+  CHECK(tilec::select(library, "matmul", {3, 16, 8}, {kDLCUDA, 0}).error().status == TILEC_ERR_NO_ARCH);
+  CHECK(tilec::preload(library).has_value());
+  CHECK(tilec::preload(library, {kDLCUDA, 0}).error().status == TILEC_ERR_NO_ARCH);
+  tilec_exec exec = tilec::make_exec();
+  exec.variant = variant;
+  const std::vector<float> a(3 * 8, 2.0f), b(8 * 16, 3.0f);
+  std::vector<float> c(3 * 16);
+  sample::matmul({a.data(), {3, 8}}, {b.data(), {8, 16}}, {c.data(), {3, 16}}, 0.5f, &exec);
+  for (float each : c) CHECK(each == 24.0f);
+  return 0;
+}
+
 int main() {
-  const int failed = test_values() + test_exceptions() + test_expected() + test_workspace() + test_two_libraries();
+  const int failed = test_values() + test_exceptions() + test_expected() + test_workspace() + test_two_libraries() +
+                     test_threads() + test_questions();
   std::printf(failed ? "failed\n" : "ok\n");
   return failed;
 }

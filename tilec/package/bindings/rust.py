@@ -64,6 +64,7 @@ def crate_files(spec: PackageSpec, build_id: str, places: Sequence[Place]) -> di
             **values,
         ),
         "src/sizes.rs": render("rust_sizes.rs"),
+        "src/threads.rs": render("rust_threads.rs"),
         "src/view.rs": render("rust_view.rs", **values),
         "tests/library.rs": render("rust_test.rs", **values),
     }

@@ -1,5 +1,5 @@
 //! The safe functions of the sample library, and what they refuse.
-use sample_sys::{ffi, Error, Exec};
+use sample_sys::{ffi, select, Device, Error, Exec};
 
 fn fails<T: std::fmt::Debug>(result: Result<T, Error>, status: i32, says: &str) {
     let error = result.expect_err(says);
@@ -68,4 +68,18 @@ fn scalars_of_every_kind() {
     sample_sys::mixed(&mut exec, &[3, -4], &mut y, 4, true, 10, 2.0).unwrap();
     assert_eq!(y, [26, 26, 12, 12]);
     fails(sample_sys::mixed(&mut exec, &[3], &mut y, 4, true, 10, 2.0), ffi::TILEC_ERR_SHAPE, "ask for 2");
+}
+
+#[test]
+fn a_variant_that_was_selected_serves_slices() {
+    let device = Device::cpu().unwrap();
+    let variant = select::matmul(&device, 3, 16, 8).unwrap();
+    let guards: Vec<_> = variant.guards().iter().map(|guard| (guard.kind, guard.value)).collect();
+    assert_eq!(guards, [(ffi::TILEC_GUARD_EQ, 3), (ffi::TILEC_GUARD_EQ, 16), (ffi::TILEC_GUARD_EQ, 8)]);
+    let mut exec = Exec::serial().unwrap().with_variant(variant);
+    let mut c = [0.0; 3 * 16];
+    sample_sys::matmul(&mut exec, &[2.0; 3 * 8], &[3.0; 8 * 16], &mut c, 0.5, 3, 16, 8).unwrap();
+    assert_eq!(c, [24.0; 3 * 16]);
+    let other = sample_sys::add(&mut exec, &[1.0], &[1.0], &mut c[..1], 1).unwrap_err();
+    assert_eq!((other.status, other.name()), (ffi::TILEC_ERR_ARGUMENT, "TILEC_ERR_ARGUMENT"));
 }

@@ -40,8 +40,10 @@ fn the_workspace_is_lent() {
 
 #[test]
 fn a_library_without_code_for_gpus_says_so() {
-    let device = Device::cuda(0, std::ptr::null_mut()).unwrap();
-    assert_eq!(device.preload().unwrap_err().status, ffi::TILEC_ERR_NO_ARCH);
+    let none = std::ptr::null_mut();
+    for device in [Device::cuda(0, none), Device::hip(0, none), Device::metal(none)].map(Result::unwrap) {
+        assert_eq!(device.preload().unwrap_err().status, ffi::TILEC_ERR_NO_ARCH);
+    }
 }
 
 #[test]
