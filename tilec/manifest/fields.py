@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictF
 
 from tilec.dtypes import DTYPES
 from tilec.ir.guards import Guard
-from tilec.manifest.guards import parse_guard, same_values
+from tilec.manifest.guards import admitted, parse_guard
 from tilec.manifest.text.conditions import check_condition
 from tilec.manifest.text.expressions import check_expression
 from tilec.manifest.transformers.families import KINDS, LAYERS
@@ -89,9 +89,12 @@ def _guard_list(value: object) -> tuple[Guard, ...]:
     if not entries:
         raise ValueError("the list is empty: give at least one integer or guard")
     guards = tuple(parse_guard(entry) for entry in entries)
-    for at, guard in enumerate(guards):
-        if any(same_values(guard, earlier) for earlier in guards[:at]):
+    seen = set()
+    for guard in guards:
+        values = admitted(guard)
+        if values in seen:
             raise ValueError(f'two variants would have the same guard "{guard}"')
+        seen.add(values)
     return guards
 
 

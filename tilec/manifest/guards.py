@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from tilec.ir.guards import Guard, largest_dim
 
@@ -111,9 +111,10 @@ def canonical(guard: Guard) -> Guard:
     return guard
 
 
-def same_values(a: Guard, b: Guard) -> bool:
-    """Whether two guards admit the same dimensions."""
-    return implies(a, b) and implies(b, a)
+def admitted(guard: Guard) -> tuple[int | None, ...]:
+    """The dimensions that a guard admits, as what compares equal where two guards admit the same."""
+    highest = None if guard.max is None else guard.max // guard.div * guard.div
+    return (guard.eq, guard.div, guard.smallest(), highest)
 
 
 def implies(a: Guard, b: Guard) -> bool:
@@ -131,33 +132,35 @@ def implies(a: Guard, b: Guard) -> bool:
 def first_uncovered(guards: Sequence[Guard]) -> int | None:
     """The least dimension that none of the guards admits; None when they cover 1, 2, 3, ...
 
-    Between two neighbouring bounds the set of applicable guards is constant. Either one of them has no
-    divisor, and the whole stretch is covered, or the first value that no divisor divides is the answer;
-    that value is close, since divisors above 1 leave gaps.
+    Between two neighbouring bounds the set of applicable guards is constant, but for pinned values. Either one
+    of them has no divisor, and the whole stretch is covered, or the first value that no divisor divides and
+    nobody pins is the answer; that value is close, since divisors above 1 leave gaps.
     """
-    starts = sorted({1, *_stretch_starts(guards)})
+    pinned = {guard.eq for guard in guards if guard.eq is not None}
+    others = [guard for guard in guards if guard.eq is None]
+    starts = sorted({1, *_stretch_starts(others)})
     for start, end in zip(starts, [*starts[1:], None], strict=True):
-        found = _gap(start, end, guards)
+        found = _gap(start, end, others, pinned)
         if found is not None:
             return found
     return None
 
 
 def _stretch_starts(guards: Iterable[Guard]) -> Iterable[int]:
-    """Every value above 1 where the set of applicable guards may change."""
+    """Every value above 1 where the set of applicable guards, none of which pins, may change."""
     for guard in guards:
-        bounds = (guard.eq, guard.eq and guard.eq + 1, guard.min, guard.max and guard.max + 1)
+        bounds = (guard.min, guard.max and guard.max + 1)
         yield from (bound for bound in bounds if bound is not None and bound > 1)
 
 
-def _gap(start: int, end: int | None, guards: Sequence[Guard]) -> int | None:
-    """The first value in [start, end) that no guard admits."""
+def _gap(start: int, end: int | None, guards: Sequence[Guard], pinned: Collection[int]) -> int | None:
+    """The first value in [start, end) that no guard admits and that is not pinned."""
     inside = [guard for guard in guards if _reaches(guard, start)]
     if any(guard.div == 1 for guard in inside):
         return None
     value = start
     while end is None or value < end:
-        if not any(guard.admits(value) for guard in inside):
+        if value not in pinned and not any(guard.admits(value) for guard in inside):
             return value
         value += 1
     return None
@@ -165,6 +168,4 @@ def _gap(start: int, end: int | None, guards: Sequence[Guard]) -> int | None:
 
 def _reaches(guard: Guard, start: int) -> bool:
     """Whether the bounds of a guard admit the stretch that begins at ``start``."""
-    if guard.eq is not None:
-        return guard.eq == start
     return (guard.min or 1) <= start and (guard.max is None or start <= guard.max)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilec.ir.guards import Guard
-from tilec.manifest.guards import first_uncovered, implies, parse_guard, same_values
+from tilec.manifest.guards import admitted, canonical, first_uncovered, implies, parse_guard
 
 RANGE = range(1, 400)
 guards = st.one_of(
@@ -88,13 +88,20 @@ def test_numbers_are_those_that_libraries_hold(text: object) -> None:
 
 @given(guards)
 def test_spelling_round_trips(guard: Guard) -> None:
-    assert same_values(parse_guard(str(guard)), guard)
+    assert admitted(parse_guard(str(guard))) == admitted(guard)
 
 
 @given(guards, guards)
 def test_implication_is_inclusion(a: Guard, b: Guard) -> None:
     included = all(b.admits(value) for value in RANGE if a.admits(value))
     assert implies(a, b) == included
+
+
+@given(guards, guards)
+def test_what_is_admitted_compares_equal_where_it_is_the_same(a: Guard, b: Guard) -> None:
+    a, b = canonical(a), canonical(b)
+    same = [a.admits(value) for value in RANGE] == [b.admits(value) for value in RANGE]
+    assert (admitted(a) == admitted(b)) == same
 
 
 @given(guards, guards)
@@ -122,6 +129,16 @@ def test_arrays_and_reasons_follow_the_same_rule(guard: Guard) -> None:
 def test_first_uncovered_is_the_least_value_that_nobody_admits(several: list[Guard]) -> None:
     brute = next((value for value in RANGE if not any(guard.admits(value) for guard in several)), None)
     assert first_uncovered(several) == brute
+
+
+def test_many_pinned_values_are_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    plain = Guard.admits
+    monkeypatch.setattr(Guard, "admits", lambda self, value: asked.append(value) or plain(self, value))
+    pinned = [Guard(eq=value) for value in range(1, 2001)]
+    assert first_uncovered([*pinned, Guard(div=3)]) == 2002
+    assert first_uncovered([*pinned, Guard()]) is None
+    assert len(asked) <= 2
 
 
 def test_divisors_alone_never_cover() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -124,8 +125,9 @@ def _left_out(
     """Of another manifest's kernels those that are for none of the targets, as a line for the user. Raises
     ManifestError for a kernel that is for targets of some hosts alone."""
     names = []
+    there = {host: {id(each.entry) for each in made} for host, made in expanded.items()}
     for at, entry in enumerate(manifest.kernel):
-        without = [host for host, made in expanded.items() if not any(each.entry is entry for each in made)]
+        without = [host for host, entries in there.items() if id(entry) not in entries]
         if len(without) == len(expanded):
             names.append(entry.name)
         elif without:
@@ -151,9 +153,11 @@ def _idle_overrides(
     may have overrides for its own targets."""
     if document.kernels is not None:
         return
-    plans = [plan for made in expanded for plan in made]
+    targets: dict[int, list[Target]] = defaultdict(list)
+    for plan in (plan for made in expanded for plan in made):
+        targets[id(plan.entry)] += (each.target for each in plan.variants)
     for at, entry in enumerate(manifest.kernel):
-        built = [each.target for plan in plans if plan.entry is entry for each in plan.variants]
+        built = targets[id(entry)]
         known = frozenset().union(*(_known(declared, built) for declared in hosts))
         for number, override in enumerate(entry.override):
             place = _targets_place(document, at, number)
