@@ -132,9 +132,9 @@ def implies(a: Guard, b: Guard) -> bool:
 def first_uncovered(guards: Sequence[Guard]) -> int | None:
     """The least dimension that none of the guards admits; None when they cover 1, 2, 3, ...
 
-    Between two neighbouring bounds the set of applicable guards is constant, but for pinned values. Either one
-    of them has no divisor, and the whole stretch is covered, or the first value that no divisor divides and
-    nobody pins is the answer; that value is close, since divisors above 1 leave gaps.
+    Between two neighbouring bounds the set of applicable guards is constant, but for pinned values. Either
+    one of them has no divisor, and the whole stretch is covered, or the first value that no divisor divides
+    and nobody pins is the answer; that value is close, since divisors above 1 leave gaps.
     """
     pinned = {guard.eq for guard in guards if guard.eq is not None}
     others = [guard for guard in guards if guard.eq is None]

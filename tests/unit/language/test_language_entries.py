@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import py_compile
 import subprocess
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from language_build import DYNAMIC, build, text
 
 import tilec
 import tilec.language as T
+from tilec.build.reuse.loaded_files import author_modules_afresh
 from tilec.errors import (
     Place,
     SourceError,
@@ -75,6 +78,39 @@ def test_an_edited_file_is_read_again(tmp_path):
     assert build(load_entry("kernels.py:k", tmp_path), {"N": 64}).launches[0].grid == (1,)
     write(tmp_path, GOOD.replace("T.ceildiv(N, blk)", "7 + 0 * 1234"))
     assert build(load_entry("kernels.py:k", tmp_path), {"N": 64}).launches[0].grid == (7,)
+
+
+def test_bytecode_that_others_left_is_not_taken(tmp_path):
+    """Its age is told in whole seconds: that of a text as long as this one, of the same second, looks new."""
+    helper, kernel = (
+        tmp_path / "helper_of_bytecode.py",
+        "import helper_of_bytecode\nk = helper_of_bytecode.VALUE\n",
+    )
+    (tmp_path / "kernels.py").write_text(kernel)
+    helper.write_text("VALUE = 1\n")
+    os.utime(helper, (1_000_000_000, 1_000_000_000))
+    py_compile.compile(str(helper))
+    helper.write_text("VALUE = 2\n")
+    os.utime(helper, (1_000_000_000, 1_000_000_000))
+    finders = list(sys.meta_path)
+    with author_modules_afresh("kernels.py:k", tmp_path):
+        assert load_entry("kernels.py:k", tmp_path) == 2
+        assert (
+            sys.modules["helper_of_bytecode"].__spec__.loader.get_source("helper_of_bytecode")
+            == "VALUE = 2\n"
+        )
+    assert sys.meta_path == finders
+
+
+def test_installed_packages_are_loaded_as_ever(tmp_path):
+    package = tmp_path / "env" / "site-packages"
+    package.mkdir(parents=True)
+    (package / "installed_helper.py").write_text("VALUE = 3\n")
+    (tmp_path / "kernels.py").write_text(
+        f"import sys\nsys.path.append({str(package)!r})\nfrom installed_helper import VALUE as k\n"
+    )
+    assert load_entry("kernels.py:k", tmp_path) == 3
+    assert type(sys.modules.pop("installed_helper").__loader__) is SourceFileLoader
 
 
 def test_modules_beside_the_manifest_import(tmp_path):

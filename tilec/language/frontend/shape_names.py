@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from tilec.language.frontend.rewriting.capture import nodes_of
 from tilec.language.tiles.parameters.tensor_specs import Dyn, TensorSpec, is_open, place_name
 
 _UNPACKED = ("shape_params", "params")
@@ -106,7 +107,7 @@ def _sizes(specs: Mapping[str, TensorSpec]) -> Iterator[Size]:
 
 def _unpackings(tree: ast.FunctionDef, specs: Mapping[str, TensorSpec]) -> Iterator[tuple[str, list[str]]]:
     """(parameter, the names of the targets) of every ``M, K = A.shape_params()``; "" for other targets."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], (ast.Tuple, ast.List)):
             continue
         param = _unpacked(node.value)

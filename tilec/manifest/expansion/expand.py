@@ -125,9 +125,10 @@ def _left_out(
     """Of another manifest's kernels those that are for none of the targets, as a line for the user. Raises
     ManifestError for a kernel that is for targets of some hosts alone."""
     names = []
-    there = {host: {id(each.entry) for each in made} for host, made in expanded.items()}
+    there = {host: {each.place for each in made} for host, made in expanded.items()}
     for at, entry in enumerate(manifest.kernel):
-        without = [host for host, entries in there.items() if id(entry) not in entries]
+        place = document.place("kernel", at, "name")
+        without = [host for host, places in there.items() if place not in places]
         if len(without) == len(expanded):
             names.append(entry.name)
         elif without:
@@ -153,11 +154,11 @@ def _idle_overrides(
     may have overrides for its own targets."""
     if document.kernels is not None:
         return
-    targets: dict[int, list[Target]] = defaultdict(list)
+    targets: dict[Place, list[Target]] = defaultdict(list)
     for plan in (plan for made in expanded for plan in made):
-        targets[id(plan.entry)] += (each.target for each in plan.variants)
+        targets[plan.place] += (each.target for each in plan.variants)
     for at, entry in enumerate(manifest.kernel):
-        built = targets[id(entry)]
+        built = targets[document.place("kernel", at, "name")]
         known = frozenset().union(*(_known(declared, built) for declared in hosts))
         for number, override in enumerate(entry.override):
             place = _targets_place(document, at, number)

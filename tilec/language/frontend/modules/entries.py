@@ -8,12 +8,12 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 
 from tilec.errors import Place, SourceError, TilecError
 from tilec.language.frontend.modules.process_ends import ends_refused
+from tilec.language.frontend.source_imports import by_text, compiled
 from tilec.language.values.kernel import session as sessions
 from tilec.language.values.kernel.places import place_of_traceback
 from tilec.spelling import nearest
@@ -62,17 +62,11 @@ def _execute(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         # compiled here: bytecode that others left may be older than a quick edit
-        exec(_compiled(path.read_bytes(), str(path)), module.__dict__)
+        exec(compiled(path.read_bytes(), str(path)), module.__dict__)
     except BaseException:
         del sys.modules[name]
         raise
     return module
-
-
-@lru_cache(maxsize=64)
-def _compiled(text: bytes, file: str) -> CodeType:
-    """The code of a file with this text, which runs for every variant of a kernel."""
-    return compile(text, file, "exec", dont_inherit=True)
 
 
 @contextmanager
@@ -80,11 +74,12 @@ def _importing(base: Path, where: str) -> Iterator[None]:
     """The manifest's folder and those of the file on the path, and a clean argv. What is imported leaves no
     bytecode, whose age would be told in whole seconds: a quick edit would be missed."""
     path, argv, writes_none = list(sys.path), sys.argv, sys.dont_write_bytecode
-    sys.path[:0] = dict.fromkeys(str(each) for each in (base.resolve(), *_folders(base / where)))
+    folders = tuple(dict.fromkeys((base.resolve(), *_folders(base / where))))
+    sys.path[:0] = map(str, folders)
     sys.argv = [where]
     sys.dont_write_bytecode = True
     try:
-        with _failures_of(where), sessions.importing():
+        with _failures_of(where), sessions.importing(), by_text(folders):
             yield
     finally:
         sys.path[:] = path
