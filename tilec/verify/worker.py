@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
+import tilec.build.processes.lean_tvm  # noqa: F401  # in front of what imports TVM
 from tilec.errors import TilecError
 from tilec.families import register_missing
 from tilec.verify.session import DeviceLost, Request, Session
