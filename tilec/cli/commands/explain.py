@@ -53,6 +53,7 @@ def command(
     statement that misses faster ones the condition that it does not meet and what to change. Of schedules
     that the library chooses among it says what they cost, with --shape at that call.
     """
+    import tilec.build.processes.lean_tvm  # noqa: F401  # in front of what imports TVM
     from tilec.build.elaborated.plans import load_plan
     from tilec.build.written.stages import lowered_launches, stage_names, stage_text
 
