@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import pkgutil
 
 import pytest
 from ir_samples import F32, SAMPLES, buffer, scale_kernel, var
 from tvm import tirx
 
+import tilec.ir
 from tilec.errors import IRError
 from tilec.ir import nodes as ir
 from tilec.ir.layout import Digit, Layout
+from tilec.ir.text.forms import statements
 from tilec.ir.text.parser import parse_kernel, parse_layout
 from tilec.ir.text.printer import format_kernel, format_layout
 
@@ -146,6 +150,14 @@ def test_text_must_start_with_the_kernel():
         parse_kernel("n = dim(int32)")
     with pytest.raises(IRError, match="empty"):
         parse_kernel("")
+
+
+def test_all_statements_that_a_kernel_is_made_of_are_known_with_the_nodes():
+    """What a process reads must not follow from which analyses it has imported."""
+    for module in pkgutil.walk_packages(tilec.ir.__path__, "tilec.ir."):
+        importlib.import_module(module.name)
+    kinds = (kind for kind, _ in statements().values() if kind.__module__.startswith("tilec.ir."))
+    assert {kind.__module__ for kind in kinds if not kind.__module__.startswith("tilec.ir.nodes.")} == set()
 
 
 def test_tvm_types_are_rebuilt():

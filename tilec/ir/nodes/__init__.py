@@ -55,6 +55,7 @@ from tilec.ir.nodes.control import (
     Parallel,
     Pipelined,
     Print,
+    Rest,
     While,
 )
 from tilec.ir.nodes.kernel import Dim, Kernel, Launch, Param, ScalarParam, Strategy, TensorParam
@@ -108,6 +109,7 @@ __all__ = [
     "REDUCE_KINDS",
     "Reduce",
     "Region",
+    "Rest",
     "SCAN_KINDS",
     "SCOPES",
     "ScalarParam",

@@ -85,6 +85,11 @@ class If(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class Rest(If):
+    """A branch with what runs in the threads that have not ended. They meet as all threads did before."""
+
+
+@dataclass(frozen=True, eq=False)
 class Break(Stmt):
     """Leaves the innermost For, Pipelined or While."""
 

@@ -23,8 +23,8 @@ from tilec.backends.cpu.threads.own_results import through_tile
 from tilec.backends.cpu.threads.plan import Nest, Once, Piece, Region
 from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
-from tilec.ir.analysis.threads.returns import Rest
 from tilec.ir.exprs import all_of, conjuncts, inlined, loads, uses
+from tilec.ir.nodes import Rest
 from tilec.ir.nodes.threads import BLOCK_VOTES, PER_THREAD, Lane, Sync, ThreadReduce
 from tilec.ir.places import place_of
 from tilec.lowering.analysis.thread_grid import ThreadGrid

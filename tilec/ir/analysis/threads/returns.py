@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
@@ -12,11 +12,6 @@ from tilec.ir.nodes.threads import Return
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
-
-
-@dataclass(frozen=True, eq=False)
-class Rest(ir.If):
-    """A branch with what runs in the threads that have not ended. They meet as all threads did before."""
 
 
 def without_return(body: ir.Block) -> ir.Block:
@@ -50,7 +45,7 @@ def _plain(body: ir.Block) -> ir.Block | None:
         rest = _plain((*other, *body[position + 1 :]))
         if len(ends) != 1 or not isinstance(ends[0], Return) or rest is None:
             return None
-        return (*body[:position], *((Rest(stays, rest, loc=stmt.loc),) if rest else ()))
+        return (*body[:position], *((ir.Rest(stays, rest, loc=stmt.loc),) if rest else ()))
     return body
 
 
@@ -75,7 +70,7 @@ def _after(stmt: ir.Stmt, rest: ir.Block, ended: Var, in_loop: bool) -> ir.Block
         return (ir.If(met, (ir.Break(loc=stmt.loc),), loc=stmt.loc), *rest)
     if in_loop or not rest:
         return rest
-    return (Rest(tirx.Not(met), rest, loc=stmt.loc),)
+    return (ir.Rest(tirx.Not(met), rest, loc=stmt.loc),)
 
 
 def _over(stmt: Any, blocks: list[ir.Block]) -> ir.Stmt:

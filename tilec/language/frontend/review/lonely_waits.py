@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from tilec.errors import Place, Remark
 from tilec.ir import nodes as ir
-from tilec.ir.analysis.threads.returns import Rest
 from tilec.ir.analysis.threads.uniform import Uniformity
 from tilec.ir.exprs import int_value
+from tilec.ir.nodes import Rest
 from tilec.ir.nodes.barriers import AllocBarrier, Arrive, Group
 from tilec.ir.nodes.threads import Sync
 

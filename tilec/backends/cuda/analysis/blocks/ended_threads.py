@@ -17,7 +17,6 @@ from tvm.ir import Var
 from tilec.backends.cuda.analysis.layouts.fragments import WARP
 from tilec.ir.analysis.jumps import jumps
 from tilec.ir.analysis.threads.groups import ThreadSets, is_collective, meets
-from tilec.ir.analysis.threads.returns import Rest
 from tilec.ir.analysis.threads.uniform import Uniformity
 from tilec.ir.exprs import all_of, dtype_of, loads
 from tilec.ir.nodes import (
@@ -31,6 +30,7 @@ from tilec.ir.nodes import (
     Continue,
     If,
     Launch,
+    Rest,
     Stmt,
     Store,
     children,

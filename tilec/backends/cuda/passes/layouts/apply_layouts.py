@@ -50,7 +50,6 @@ from tilec.backends.cuda.nodes import (
     WarpGemm,
 )
 from tilec.errors import UnsupportedError
-from tilec.ir.analysis.threads.returns import Rest
 from tilec.ir.analysis.threads.uniform import Uniformity
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.layout import Layout
@@ -63,6 +62,7 @@ from tilec.ir.nodes import (
     Parallel,
     Reduce,
     Region,
+    Rest,
     Stmt,
     Store,
     children,

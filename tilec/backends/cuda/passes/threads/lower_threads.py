@@ -10,8 +10,8 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.blocks.ended_threads import going_along
 from tilec.backends.cuda.analysis.layouts.fragments import WARP
 from tilec.backends.cuda.nodes import Digits, JoinThreads
-from tilec.ir.analysis.threads.returns import Rest, has_return, without_return
-from tilec.ir.nodes import Alloc, Bind, Block, Launch, Stmt, walk
+from tilec.ir.analysis.threads.returns import has_return, without_return
+from tilec.ir.nodes import Alloc, Bind, Block, Launch, Rest, Stmt, walk
 from tilec.ir.nodes.threads import Lane, ThreadReduce
 from tilec.lowering.analysis.thread_grid import ThreadGrid
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks

@@ -16,7 +16,6 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.layouts.fragments import WARP
 from tilec.ir.analysis.jumps import jumps
 from tilec.ir.analysis.renaming import renamed
-from tilec.ir.analysis.threads.returns import Rest
 from tilec.ir.analysis.threads.uniform import Uniformity
 from tilec.ir.exprs import all_of, dtype_of, loads, uses
 from tilec.ir.nodes import (
@@ -27,6 +26,7 @@ from tilec.ir.nodes import (
     Continue,
     If,
     Launch,
+    Rest,
     Stmt,
     Store,
     walk,

@@ -34,7 +34,6 @@ from tilec.backends.cuda.nodes import (
 )
 from tilec.backends.cuda.passes.waits.place_shared import sharing
 from tilec.ir.analysis.threads.groups import ThreadSets
-from tilec.ir.analysis.threads.returns import Rest
 from tilec.ir.analysis.threads.uniform import Uniformity
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import (
@@ -47,6 +46,7 @@ from tilec.ir.nodes import (
     For,
     If,
     Launch,
+    Rest,
     Stmt,
     Store,
     While,
