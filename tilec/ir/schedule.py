@@ -103,6 +103,7 @@ class Schedule:
         " `false`: they share each tile, and those of attention issue their products as they come",
         "products",
         "attention",
+        "threads",
     )
     stages: int | None = _key(
         COUNT,

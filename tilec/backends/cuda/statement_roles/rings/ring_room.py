@@ -65,7 +65,7 @@ def with_stages(
     ``turns``: so many warpgroups have results of their own.
     Unfit where there is no room for one stage each."""
     tiles = {tile for ring in rings for tile in ring.tiles}
-    stays = order_of(launch, program, list(found), thread_count(launch)) is not None
+    stays = order_of(launch, program, list(found), thread_count(launch), turns > 1) is not None
     most = {
         ring.tiles: min(_most(len(rings)), math.inf if stays else fills(ring.tiles, found, program))
         for ring in rings

@@ -13,7 +13,7 @@ from tilec.backends.cuda.statement_roles.split.registers import handed_on
 from tilec.backends.cuda.statement_roles.split.slices import Program
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import LOOPS, Alloc, Bind, For, Gemm, If, Launch, Pipelined, Stmt, walk
+from tilec.ir.nodes import LOOPS, Alloc, Assume, Bind, Block, For, Gemm, If, Launch, Pipelined, Stmt, walk
 from tilec.ir.nodes.barriers import AllocBarrier
 from tilec.ir.traits import expressions
 from tilec.lowering.emission.memory import tile_bytes
@@ -26,19 +26,29 @@ if TYPE_CHECKING:
 _BLOCKS = 132
 
 
-def walks(launch: Launch, program: Program, threads: int) -> bool:
+def walks(launch: Launch, program: Program, threads: int, guarded: bool = False) -> bool:
     """Whether blocks stay and take tile after tile: where one block has a multiprocessor's registers to
-    itself, so that its loads run ahead of its results, and all tiles take about as long."""
+    itself, so that its loads run ahead of its results, and all tiles take about as long; ``guarded``: those
+    that pass the launch's guard."""
     if launch.schedule.persistent is False or handed_on(threads // WARPGROUP, ()) is None:
         return False
     blocks = set(launch.block_vars)
-    control = (stmt for stmt in program.around if _takes_long(stmt))
+    guard = guard_of(launch.body) if guarded else None
+    control = (stmt for stmt in program.around if _takes_long(stmt) and stmt is not guard)
     phases = any(isinstance(stmt, AllocBarrier) for stmt in program.around)  # each tile would begin another
     return (
         not any(_depends_on(expr, program) & blocks for stmt in control for expr in expressions(stmt))
         and not launch.schedule.cluster_dims
         and not phases
     )
+
+
+def guard_of(body: Block) -> If | None:
+    """The branch that is all that a tile does but for names, which says whether it does anything; None where
+    there is no such one."""
+    *names, last = body
+    plain = all(isinstance(stmt, (Alloc, Assume, Bind)) for stmt in names)
+    return last if plain and isinstance(last, If) and not last.orelse else None
 
 
 def is_one_wave(launch: Launch) -> bool:
@@ -56,11 +66,13 @@ def _takes_long(stmt: Stmt) -> bool:
     return is_loop(stmt)
 
 
-def order_of(launch: Launch, program: Program, loads: Sequence[Stmt], threads: int) -> int | None:
-    """Tiles of a band of the order in which blocks walk, 0 for the order of the hardware; None where they do
-    not. Where a load stands outside of loops its only stage holds the next tile's up: there blocks walk for
-    what they share alone."""
-    if not walks(launch, program, threads):
+def order_of(
+    launch: Launch, program: Program, loads: Sequence[Stmt], threads: int, guarded: bool = False
+) -> int | None:
+    """Tiles of a band of the order in which blocks walk (`walks`), 0 for the order of the hardware; None
+    where they do not. Where a load stands outside of loops its only stage holds the next tile's up: there
+    blocks walk for what they share alone."""
+    if not walks(launch, program, threads, guarded):
         return None
     ahead = all(any(map(is_loop, program.around[load])) for load in loads)
     return band_of(launch, program, loads) or (0 if ahead else None)

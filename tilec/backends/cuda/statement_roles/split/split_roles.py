@@ -289,7 +289,7 @@ class _Roles:
             return (), (Group(0, self.threads, (*begin, *self._tiles(block))),)
         turns = TileTurns(groups, block, tuple(dict.fromkeys(self._reading.values())))
         own = (
-            (*begin, *turns.begin(turn), *self._tiles(turns.tile(turn), turn, groups))
+            (*begin, *turns.begin(turn), *self._tiles(turns.tile(turn), *turns.falls_to(turn)))
             for turn in range(groups)
         )
         made = (Group(turn * WARPGROUP, WARPGROUP, copied(body)) for turn, body in enumerate(own))
@@ -310,7 +310,8 @@ class _Roles:
 
     def _tiles(self, body: Block, turn: int = 0, turns: int = 1) -> Block:
         """What a role does, for every tile of a block that walks whose ``turn`` it is."""
-        band = order_of(self.launch, self.opened.program, list(self.plan.loads), self.threads)
+        loads, guarded = list(self.plan.loads), self.plan.turns > 1
+        band = order_of(self.launch, self.opened.program, loads, self.threads, guarded)
         return body if band is None else (EachTile(self.launch.grid, body, band, turn=turn, turns=turns),)
 
     def _left(self) -> Iterator[Road]:

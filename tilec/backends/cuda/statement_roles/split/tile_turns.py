@@ -30,7 +30,7 @@ from tilec.backends.cuda.analysis.layouts.tiles import static_extents
 from tilec.backends.cuda.analysis.products.wgmma import Chooser
 from tilec.backends.cuda.nodes import GiveBack
 from tilec.backends.cuda.statement_roles.split.loads import is_loop
-from tilec.backends.cuda.statement_roles.split.order import is_one_wave, order_of
+from tilec.backends.cuda.statement_roles.split.order import guard_of, is_one_wave, order_of
 from tilec.backends.cuda.statement_roles.split.registers import handed_on, registers_held
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.ir.exprs import dtype_of, inlined, int_value, variables_of
@@ -79,12 +79,14 @@ def turns_at_tiles(launch: Launch, program: Program, loads: Mapping[Stmt, Load])
     groups = threads // WARPGROUP
     if groups == 1 or asked is False or is_one_wave(launch):
         return 1
-    if order_of(launch, program, list(loads), threads) is None:
+    if order_of(launch, program, list(loads), threads, guarded=True) is None:
         return 1
     given = handed_on(groups, loads.values(), launch.body)
     if given is None or registers_held(launch.body, WARPGROUP) > given[1]:
         return 1
-    alike = all(_is_counted(outer, program) for load in loads for outer in program.around[load])
+    guard = guard_of(launch.body)
+    around = (outer for load in loads for outer in program.around[load] if outer is not guard)
+    alike = all(_is_counted(outer, program) for outer in around)
     return groups if alike and _only_multiplies(launch, loads) else 1
 
 
@@ -122,12 +124,14 @@ def _multiplies(loop: Stmt) -> bool:
 
 class TileTurns:
     """The turns of ``groups`` groups of threads at tiles. ``block``: what is done for one; ``places``: where
-    those who compute stand in rings."""
+    those who compute stand in rings. Where a guard says whether a tile does anything, each group looks at all
+    tiles, and takes its turn at those that do."""
 
     def __init__(self, groups: int, block: Block, places: Sequence[Place]) -> None:
-        self.groups, self._block, self._places = groups, block, places
+        self.groups, self._places, self._guard = groups, places, guard_of(block)
+        self._names, self._block = ((), block) if self._guard is None else (block[:-1], self._guard.then)
         self._order = tirx.decl_buffer((groups,), "uint64", name="turns", scope=SCOPE)
-        taking = [number for number, stmt in enumerate(block) if self._takes(stmt)]
+        taking = [number for number, stmt in enumerate(self._block) if self._takes(stmt)]
         self._first, self._last = taking[0], taking[-1]
 
     def barriers(self) -> AllocBarrier:
@@ -135,22 +139,43 @@ class TileTurns:
         behind their waits then."""
         return AllocBarrier(self._order, (WARPGROUP // WARP,) * self.groups)
 
+    def falls_to(self, turn: int) -> tuple[int, int]:
+        """Which tiles of a block group ``turn`` looks at: the first one, and one of how many."""
+        return (turn, self.groups) if self._guard is None else (0, 1)
+
     def begin(self, turn: int) -> Block:
         """What group ``turn`` does in front of all tiles: it goes past those of the groups before it. Nobody
         tells the first group of its first turn."""
-        return (Alloc(self._heard, init=tirx.const(int(turn == 0), "int32")), *self._passed_by(turn))
+        heard = Alloc(self._heard, init=tirx.const(int(turn == 0), "int32"))
+        if self._guard is not None:
+            return (heard, Alloc(self._whose, init=tirx.const(0, "int32")))
+        return (heard, *self._passed_by(turn))
 
     def tile(self, turn: int) -> Block:
-        """What group ``turn`` does for a tile of its own, and past those of the others behind it, as soon as
-        it takes no more stages: results leave last."""
+        """What group ``turn`` does for a tile that it looks at. It goes past those of the others as soon as
+        its own takes no more stages: results leave last."""
+        if self._guard is None:
+            return self._own(turn, self._passed_by(self.groups - 1))
+        zero, one = (tirx.const(number, "int32") for number in (0, 1))
+        whose = tirx.BufferLoad(self._whose, [zero])
+        mine = If(tirx.EQ(whose, tirx.const(turn, "int32")), self._own(turn, ()), self._passed_by(1))
+        following = Store(self._whose, (zero,), (whose + one) % tirx.const(self.groups, "int32"))
+        return (*self._names, replace(self._guard, then=(mine, following)))
+
+    def _own(self, turn: int, others: Block) -> Block:
+        """What group ``turn`` does for a tile of its own; ``others``: what goes past those of the others."""
         heard, zero = tirx.BufferLoad(self._heard, [tirx.const(0, "int32")]), tirx.const(0, "int32")
         turned = Store(self._heard, (zero,), tirx.bitwise_xor(heard, tirx.const(1, "int32")))
         wait = WaitPhase(self._order, tirx.const(turn, "int32"), heard)
         passes = GiveBack(self._order, tirx.const((turn + 1) % self.groups, "int32"), (), once=False)
         block = self._block
         taking = (*block[self._first : self._last], *self._handed_on(block[self._last], passes))
-        others = self._passed_by(self.groups - 1)
         return (*block[: self._first], wait, turned, *taking, *others, *block[self._last + 1 :])
+
+    @cached_property
+    def _whose(self) -> Var:
+        """The variable of a thread for the group that the next tile falls to."""
+        return tirx.decl_buffer((1,), "int32", name="whose_turn", scope="local.var")
 
     @cached_property
     def _heard(self) -> Var:
@@ -172,7 +197,8 @@ class TileTurns:
         """What goes past the stages of so many tiles, all of which are alike."""
         if tiles == 0:
             return ()
-        names = {stmt.var: stmt.value for stmt in walk(self._block) if isinstance(stmt, Bind)}
+        binds = (stmt for stmt in walk((*self._names, *self._block)) if isinstance(stmt, Bind))
+        names = {stmt.var: stmt.value for stmt in binds}
         counts = ((place, inlined(_advances(self._block, place), names)) for place in self._places)
         return tuple(stmt for place, count in counts for stmt in _past(place, count, tiles))
 
