@@ -147,6 +147,12 @@ def test_tiles_behind_a_guard_fall_to_those_who_find_them_next():
     assert any("in turns" in str(road) for road in launch.roads)
 
 
+@pytest.mark.parametrize("target", ["compute_90", "sm_100a", "sm_120f"])
+def test_warpgroups_share_tiles_where_products_are_those_of_warps_or_sums_lie_apart(target):
+    (launch,) = lower(product(), parse_target(target), until="split_roles").launches
+    assert all(count == 1 for _, count in turns(launch))
+
+
 def test_a_loop_over_tiles_of_an_author_is_one_too():
     assert turns(roles(product(walked=True))) == [(0, 2), (1, 2)]
 

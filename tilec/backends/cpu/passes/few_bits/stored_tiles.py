@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import reduce
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
@@ -50,6 +51,9 @@ CONVERTED = ("float16", "bfloat16", "float32")
 
 #: The form that gives way to them: that of aarch64's words and of matrix units was not measured beside them.
 _WORDS = "vdpbf16ps"
+
+#: Subexpressions of the longest value that is looked at.
+_LONGEST = 512
 
 
 class StoredTiles:
@@ -118,11 +122,14 @@ def _is_alike(copy: Copy) -> bool:
 
 def only_store(loop: Parallel) -> Store | None:
     """The store of an iteration of ``loop`` that does nothing but it, its value without names; None where it
-    does something else."""
+    does something else, or the value is longer than one that bytes hold: names that read others twice double
+    it with each link."""
     *names, store = loop.body
     if not isinstance(store, Store) or not all(isinstance(name, Bind) for name in names):
         return None
-    return replace(store, value=inlined(store.value, values_of(names)))
+    value = inlined(store.value, values_of(names))
+    is_long = next(islice(walk(value), _LONGEST, None), None) is not None
+    return None if is_long else replace(store, value=value)
 
 
 def _as_copy(stmt: Stmt) -> Copy | None:

@@ -21,6 +21,7 @@ from tilec.backends.cuda.analysis.products.tensor_memory import PAIR
 from tilec.backends.cuda.analysis.products.turn_operands import is_read_across
 from tilec.backends.cuda.analysis.products.units import ALIGNMENT
 from tilec.backends.cuda.analysis.products.wgmma import slab_bytes, slabs
+from tilec.backends.cuda.limits import has_wgmma
 from tilec.backends.cuda.statement_roles.rings.made_bytes import made_bytes
 from tilec.backends.cuda.statement_roles.rings.ring_room import warps_bytes, with_stages
 from tilec.backends.cuda.statement_roles.split.loads import Load, Loads, by_tile, filled, is_loop
@@ -121,7 +122,8 @@ def plan_rings(
     taken += warps_bytes(launch, wide, target)
     made = made_bytes(launch, wide, {tile for ring in rings for tile in ring.tiles})
     staged = partial(with_stages, rings, found, launch, program, target, taken, made)
-    with_room, turns = _in_turns(staged, turns_at_tiles(launch, program, found))
+    groups = turns_at_tiles(launch, program, found) if has_wgmma(target) else 1
+    with_room, turns = _in_turns(staged, groups)
     return Plan(with_room, found, kept, tables, turns)
 
 

@@ -135,6 +135,8 @@ def _chosen(kernel: Kernel, launch: Launch, target: Target, halves: bool) -> _Ro
 def _in_turns(kernel: Kernel, launch: Launch, target: Target, halves: bool) -> _Roles | None:
     """The roles of a launch whose warpgroups take tiles in turns, where those of another form do: a launch
     over a grid of tiles for one whose author has blocks walk over them, and two warpgroups for one."""
+    if not has_wgmma(target):
+        return None
     form = launch
     for step in (OpenTileLoops(), PartFlatGrids(), WalkInBands()):
         form = step.launch(form)
