@@ -6,6 +6,7 @@
     Block    = Stmt*
     Stmt     = Alloc | Bind | Store | Atomic | Copy | Fill | Gemm | SparseGemm | ScaledGemm | Reduce | Scan
              | Parallel | Pipelined | For | While | If | Break | Continue | Assume | Check | Print
+             | Rest, an If for the threads that have not ended
              | what threads say to each other: `tilec.ir.nodes.threads`, and where they wait for each other:
                `tilec.ir.nodes.barriers`
              | what lowering adds: `tilec.backends.cpu.nodes`, `tilec.backends.cuda.nodes`, and what

@@ -8,6 +8,7 @@ import pytest
 from compiled import Library
 
 from tilec.backends.cpu.codegen.objects import assembly
+from tilec.backends.cpu.emit.numbers.float8_tables import upper_halves
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.text.parser import parse_kernel
@@ -77,3 +78,11 @@ def test_every_code_is_itself_at_every_place(kind: str, along: bool, m: int) -> 
         library.run("k", [a, b, o], {})
         value = np.roll(codes, place).view(getattr(ml_dtypes, kind)).astype(np.float32)
         np.testing.assert_array_equal(o, np.broadcast_to(value, (m, n)))
+
+
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2"])
+def test_halves_of_floats_are_those_of_every_magnitude(kind: str) -> None:
+    """What C looks up: the bfloat16 number that each magnitude is."""
+    halves = np.array([low | high << 8 for low, high in upper_halves(kind)], np.uint32) << np.uint32(16)
+    wanted = np.arange(128, dtype=np.uint8).view(getattr(ml_dtypes, kind)).astype(np.float32)
+    np.testing.assert_array_equal(halves.view(np.float32), wanted)

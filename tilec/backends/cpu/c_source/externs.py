@@ -8,6 +8,7 @@ from typing import Any
 
 from tilec.backends.cpu.c_source.helpers import Helpers, math_expression
 from tilec.backends.cpu.c_source.types import CType, c_type
+from tilec.backends.cpu.emit.numbers.float8_tables import upper_halves
 from tilec.errors import UnsupportedError
 
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*"}
@@ -364,7 +365,26 @@ _BY_NAMES: tuple[tuple[str, Callable[[str, re.Match[str], Helpers], str]], ...] 
         lambda name, found, helpers: _store_lanes(name, c_type(found[2]), c_type(found[1]), "at", helpers),
     ),
 )
+
+
 #: Those that take the type of their result as well.
+def _floats_looked_up(name: str, dtype: str, result: CType, helpers: Helpers) -> str:
+    """Floats of 8 bits, each by the upper half of the float that its magnitude is, and its sign."""
+    raw, bits = c_type(f"uint8x{result.lanes}"), c_type(f"uint32x{result.lanes}")
+    for kind in (result, raw, bits):
+        helpers.type(kind)
+    halves = ", ".join(str(low | high << 8) for low, high in upper_halves(dtype))
+    return helpers.function(
+        name,
+        lambda: (
+            f"{result.name} {name}({raw.name} v) {{\n  static const uint16_t halves[] = {{{halves}}};\n"
+            f"  {bits.name} bits;\n  for (int i = 0; i < {result.lanes}; i++)\n"
+            "    bits[i] = (uint32_t)halves[v[i] & 127] << 16 | (uint32_t)(v[i] & 128) << 24;\n"
+            f"  return ({result.name})bits;\n}}"
+        ),
+    )
+
+
 _BY_RESULTS: tuple[tuple[str, Callable[[str, re.Match[str], CType, Helpers], str]], ...] = (
     (
         r"tilec_wrapping_(add|sub|mul)_u?int\d+(?:x\d+)?",
@@ -383,6 +403,10 @@ _BY_RESULTS: tuple[tuple[str, Callable[[str, re.Match[str], CType, Helpers], str
     (
         r"tilec_vdpbf16ps|tilec_bfdot",
         lambda name, _, result, helpers: _bfloat16_pairs(name, result, helpers),
+    ),
+    (
+        r"tilec_(float8_\w+)_looked_up",
+        lambda name, found, result, helpers: _floats_looked_up(name, found[1], result, helpers),
     ),
     (r"tilec_bfloat16_\d+", lambda name, _, result, helpers: _nearest_bfloat16(name, result, helpers)),
 )

@@ -82,6 +82,8 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 _AXES = "xyz"
+#: Groups of threads that walk over tiles where those who compute share each: they, and those who load.
+_SHARED_WALKS = 2
 
 
 def lower_kernel(kernel: Kernel, target: Target, marks: bool = False) -> LoweredKernel:
@@ -180,10 +182,17 @@ class _Entry:
         return func if blocks is None else func.with_attr("tirx.launch_bounds_min_blocks_per_sm", blocks)
 
     def _notes(self) -> tuple[str, ...]:
-        notes = (*self.launch.notes, *self.launch.schedule.without_effect("threads"))
+        schedule = self.launch.schedule
+        notes = (*self.launch.notes, *self._without_turns(), *schedule.without_effect("threads"))
         if not is_asked(self.launch) or self._starts_early:
             return notes
         return (*notes, f"no programmatic dependent launch: {self.target.name} has none, sm_90 has")
+
+    def _without_turns(self) -> tuple[str, ...]:
+        """A note where turns are asked for and warpgroups take none."""
+        walks = sum(isinstance(stmt, EachTile) for stmt in walk(self.launch.body))
+        in_vain = self.launch.schedule.pingpong and walks <= _SHARED_WALKS
+        return ("pingpong = True has no effect: warpgroups share each tile here",) if in_vain else ()
 
     @cached_property
     def _starts_early(self) -> bool:

@@ -72,8 +72,7 @@ def look_up(raw: Expr, dtype: str, functions: dict[str, str]) -> Expr:
 
 @cache
 def _text(name: str, dtype: str) -> str:
-    form = FLOAT_FORMATS[dtype]
-    low, high = zip(*(_upper_half(form, code) for code in range(_MAGNITUDES)), strict=True)
+    low, high = zip(*upper_halves(dtype), strict=True)
     places = [COUNT * (at % 2) + _QUARTER * (at // _QUARTER) + at % _QUARTER // 2 for at in range(COUNT)]
     return _TEXT.format(
         name=name,
@@ -89,6 +88,11 @@ def _text(name: str, dtype: str) -> str:
         two=_vector("i32", range(2 * _LANES)),
         four=_vector("i32", range(4 * _LANES)),
     )
+
+
+def upper_halves(dtype: str) -> list[tuple[int, int]]:
+    """Both bytes, the lower one first, of the bfloat16 number that each magnitude of a type is."""
+    return [_upper_half(FLOAT_FORMATS[dtype], code) for code in range(_MAGNITUDES)]
 
 
 def _order() -> list[int]:
