@@ -72,5 +72,6 @@ class EmulatedLibrary:
         bare = ("-static", "-nostdlib", "-ffreestanding", "-fno-builtin", "-I.")
         objects = [f"{name}.o" for name in self.images]
         command = [*driver, "-O1", *bare, str(_MAIN), *objects, "-o", "program"]
-        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
         return folder / "program"
