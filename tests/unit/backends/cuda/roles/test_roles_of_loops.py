@@ -46,6 +46,16 @@ VECTORS = """    row = alloc(float32, (128,), "local.fragment")
             acc[i, j] = acc[i, j] * row[i]
     copy(acc[0:+128, 0:+128], C[bx:+1, 0:+128, 0:+128])
 """
+STEPS = """    steps = alloc(int32, ({count},), "shared.dyn")
+    for k in pipelined(0, 2, num_stages=2):
+        copy(table[bx * {count}:+{count}], steps[0:+{count}])
+        copy(A[by:+128, 0:+1, k * 64:+64], A_s[0:+128, 0:+64])
+        copy(B[0:+128, k * 64:+64], B_s[0:+128, 0:+64])
+        gemm(A_s[0:+128, 0:+64], B_s[0:+128, 0:+64], acc[0:+128, 0:+128], trans_b=True, clear=False)
+        for i, j in parallel(128, 128):
+            acc[i, j] = acc[i, j] * cast(float32, steps[j // 32])
+    copy(acc[0:+128, 0:+128], C[bx:+1, 0:+128, 0:+128])
+"""
 NEST = """with launch(1, threads=(128, 1, 1)) as (bx,):
     acc = alloc(float32, (128,), "local.fragment")
     for i in serial(0, 3, 1):
@@ -115,3 +125,10 @@ def test_blocks_stay_where_all_loads_run_ahead(before: str, stays: bool) -> None
         text = before + text.replace(line, "")
     found = [stmt for stmt in walk(roles(text).body) if isinstance(stmt, EachTile)]
     assert {stmt.band for stmt in found} == ({0} if stays else set())
+
+
+@pytest.mark.parametrize("count", [8, 64])
+def test_bands_are_of_one_tile_where_little_is_loaded_along_an_axis(count: int) -> None:
+    """Even where a tile of the other axis is more bytes than all blocks load along this one."""
+    found = [stmt for stmt in walk(roles(STEPS.format(count=count)).body) if isinstance(stmt, EachTile)]
+    assert {stmt.band for stmt in found} == {1}

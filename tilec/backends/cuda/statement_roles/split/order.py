@@ -96,7 +96,8 @@ def band_of(launch: Launch, program: Program, loads: Sequence[Stmt]) -> int:
     across = sum(_bytes(load) for load, names in used.items() if second in names and first not in names)
     if not along or not across:
         return 0
-    return launch.schedule.band or 1 << (math.isqrt(_BLOCKS * along // across).bit_length() - 1)
+    alike = max(math.isqrt(_BLOCKS * along // across), 1)
+    return launch.schedule.band or 1 << (alike.bit_length() - 1)
 
 
 def _names_of(load: Stmt, program: Program) -> set[Var]:
