@@ -367,7 +367,6 @@ _BY_NAMES: tuple[tuple[str, Callable[[str, re.Match[str], Helpers], str]], ...] 
 )
 
 
-#: Those that take the type of their result as well.
 def _floats_looked_up(name: str, dtype: str, result: CType, helpers: Helpers) -> str:
     """Floats of 8 bits, each by the upper half of the float that its magnitude is, and its sign."""
     raw, bits = c_type(f"uint8x{result.lanes}"), c_type(f"uint32x{result.lanes}")
@@ -385,6 +384,7 @@ def _floats_looked_up(name: str, dtype: str, result: CType, helpers: Helpers) ->
     )
 
 
+#: Those that take the type of their result as well.
 _BY_RESULTS: tuple[tuple[str, Callable[[str, re.Match[str], CType, Helpers], str]], ...] = (
     (
         r"tilec_wrapping_(add|sub|mul)_u?int\d+(?:x\d+)?",

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING
 import tvm
 from tvm import sym, tirx
 
-from tilec.backends.cpu.passes.few_bits.group_numbers import BYTE, STORED, is_side_by_side, simplified, split
+from tilec.backends.cpu.passes.few_bits.group_numbers import (
+    BYTE,
+    STORED,
+    is_side_by_side,
+    simplified,
+    split,
+    within,
+)
 from tilec.backends.cpu.passes.few_bits.group_offsets import linear
 from tilec.ir.exprs import (
     cast_to,
@@ -72,7 +79,7 @@ class ColumnNumbers:
 def column_numbers(value: Expr, k: Var, column: Var, extents: tuple[int, int]) -> ColumnNumbers | None:
     """What ``value`` is made of, the element at ``k`` and ``column`` of a tile of such extents; None where it
     is not made so."""
-    whole = split(_in_tile(value, {k: extents[0], column: extents[1]}), k, (column, k))
+    whole = split(within(value, {k: extents[0], column: extents[1]}), k, (column, k))
     if whole is None:
         return None
     names, shared = tuple(name for name, _ in whole.shared), dict(whole.shared)
@@ -92,15 +99,6 @@ def column_numbers(value: Expr, k: Var, column: Var, extents: tuple[int, int]) -
             if found is not None and _is_row(found[1], *((k, found[0]) if not deep else (found[0], column))):
                 return _named(found, deep, k, column, factor, offset)
     return None
-
-
-def _in_tile(value: Expr, extents: dict[Var, int]) -> Expr:
-    """``value`` with indices of as few variables as it takes in the tile: ``(ko * 128 + k) // 128`` of 128
-    elements along K does not vary with ``k``."""
-    analyzer = sym.Analyzer()
-    for var, extent in extents.items():
-        analyzer.bind(var, tvm.ir.Range(0, max(extent, 1)))
-    return simplified(value, analyzer)
 
 
 def _of_integers(

@@ -278,6 +278,16 @@ def simplified(expr: Expr, analyzer: sym.Analyzer) -> Expr:
     return transform(expr, visit)
 
 
+def within(value: Expr, extents: Mapping[Var, int | None]) -> Expr:
+    """``value`` with indices of as few variables as it takes where each is below its extent (None: a run-time
+    one): ``(ko * 128 + k) // 128`` of 128 elements along K does not vary with ``k``."""
+    analyzer = sym.Analyzer()
+    for var, extent in extents.items():
+        if extent:
+            analyzer.bind(var, tvm.ir.Range(0, extent))
+    return simplified(value, analyzer)
+
+
 def _of_known(node: tirx.Cast, analyzer: sym.Analyzer) -> Expr | None:
     """An integer that is cast, where it is known and every type has it."""
     simple = analyzer.simplify(node.value) if dtype_of(node.value) in ("int32", "int64") else node.value

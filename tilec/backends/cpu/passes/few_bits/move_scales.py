@@ -19,12 +19,11 @@ from functools import reduce
 from operator import mul
 from typing import TYPE_CHECKING
 
-from tvm import ir as tvm_ir
-from tvm import sym, tirx
+from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, element
-from tilec.backends.cpu.passes.few_bits.group_numbers import simplified
+from tilec.backends.cpu.passes.few_bits.group_numbers import within
 from tilec.backends.cpu.passes.few_bits.stored_tiles import (
     CONVERTED,
     StoredTiles,
@@ -118,24 +117,14 @@ def _scaled(stmt: Stmt) -> _Scaled | None:
     """A loop that stores one converted and scaled element in each iteration; None for any other."""
     if not isinstance(stmt, Parallel) or (store := only_store(stmt)) is None:
         return None
-    for stored, scales in _factors(_with_plain_indices(store.value, stmt)):
+    extents = dict(zip(stmt.vars, map(int_value, stmt.extents), strict=True))
+    for stored, scales in _factors(within(store.value, extents)):
         plain = replace(store, value=cast_to(stored, str(store.buffer.dtype)))
         made = replace(stmt, body=(plain,))
         known = conversion(made) is not None or of_numbers(made) is not None
         if scales and known and all(map(_is_plain, scales)):
             return _Scaled(made, store.buffer, scales)
     return None
-
-
-def _with_plain_indices(value: Expr, loop: Parallel) -> Expr:
-    """``value`` with indices of as few variables as it takes where the loop runs: ``(k * 128 + i) // 128`` of
-    128 rows does not vary with ``i``."""
-    analyzer = sym.Analyzer()
-    for var, extent in zip(loop.vars, loop.extents, strict=True):
-        known = int_value(extent)
-        if known:
-            analyzer.bind(var, tvm_ir.Range(0, known))
-    return simplified(value, analyzer)
 
 
 def _factors(value: Expr) -> Iterator[tuple[Expr, tuple[Expr, ...]]]:

@@ -169,10 +169,8 @@ class _Steps(ABC):
             place = ctx.register(self.dst, self._result_indices(variables))
             return sequence([*self._own(variables, place), *self._lanes(place)])
 
-        layout, shown = (
-            Layout(tuple(self.layout.digits[at] for at in kept)),
-            tuple(variables[at] for at in kept),
-        )
+        layout = Layout(tuple(self.layout.digits[at] for at in kept))
+        shown = tuple(variables[at] for at in kept)
         done = over_layout(Iterations(shown, layout.shape, layout), element, ctx)
         assert done is not None
         return done

@@ -131,6 +131,8 @@ def _in_turns(staged: Callable[[int], tuple[Ring, ...]], turns: int) -> tuple[tu
     """The rings that are ``staged`` for warpgroups which take tiles in turns, and how many these are; those
     for warpgroups that share a tile, and 1, where results of their own leave loads too few stages."""
     shared = staged(1)
+    if turns == 1:
+        return shared, 1
     with suppress(Unfit):
         own = staged(turns)
         if all(few.stages >= min(many.stages, _ENOUGH) for few, many in zip(own, shared, strict=True)):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tvm.tirx.analysis import undefined_vars
 
+from tilec.backends.cuda.analysis.trips.lone_branch import lone_branch
 from tilec.backends.cuda.statement_roles.split.loads import filled, is_loop
 from tilec.backends.cuda.statement_roles.split.registers import handed_on
 from tilec.backends.cuda.statement_roles.split.slices import Program
@@ -46,9 +47,7 @@ def walks(launch: Launch, program: Program, threads: int, guarded: bool = False)
 def guard_of(body: Block) -> If | None:
     """The branch that is all that a tile does but for names, which says whether it does anything; None where
     there is no such one."""
-    *names, last = body
-    plain = all(isinstance(stmt, (Alloc, Assume, Bind)) for stmt in names)
-    return last if plain and isinstance(last, If) and not last.orelse else None
+    return lone_branch(body, (Alloc, Assume, Bind))
 
 
 def is_one_wave(launch: Launch) -> bool:
@@ -86,12 +85,7 @@ def band_of(launch: Launch, program: Program, loads: Sequence[Stmt]) -> int:
     if len(launch.grid) < 2:
         return 0
     first, second = launch.block_vars[:2]
-    used = {
-        load: {
-            var for part in walk((load,)) for expr in expressions(part) for var in _depends_on(expr, program)
-        }
-        for load in loads
-    }
+    used = {load: _names_of(load, program) for load in loads}
     along = sum(_bytes(load) for load, names in used.items() if first in names and second not in names)
     across = sum(_bytes(load) for load, names in used.items() if second in names and first not in names)
     if not along or not across:

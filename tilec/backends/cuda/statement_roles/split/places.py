@@ -72,6 +72,17 @@ class Place:
             Store(self.stage, (zero,), tirx.Select(last, zero, stage + one)),
         )
 
+    def past(self, stages: Expr) -> Block:
+        """On by so many stages."""
+        names, stage, parity = self.now()
+        zero, one, all_stages = (tirx.const(number, "int32") for number in (0, 1, self.ring.stages))
+        behind = tirx.Var("behind", "int32")
+        rounds = tirx.bitwise_and(behind // all_stages, one)
+        moved: list[Stmt] = [Store(self.parity, (zero,), tirx.bitwise_xor(parity, rounds))]
+        if self.ring.stages > 1:
+            moved.append(Store(self.stage, (zero,), behind % all_stages))
+        return (*names, Bind(behind, stage + stages), *moved)
+
 
 def places(leaders: Mapping[Ring, Ring], role: str) -> dict[Ring, Place]:
     """Where a role stands in each ring: in that of its leader."""

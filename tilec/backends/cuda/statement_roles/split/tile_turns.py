@@ -200,23 +200,12 @@ class TileTurns:
         binds = (stmt for stmt in walk((*self._names, *self._block)) if isinstance(stmt, Bind))
         names = {stmt.var: stmt.value for stmt in binds}
         counts = ((place, inlined(_advances(self._block, place), names)) for place in self._places)
-        return tuple(stmt for place, count in counts for stmt in _past(place, count, tiles))
+        others = tirx.const(tiles, "int32")
+        return tuple(stmt for place, count in counts for stmt in place.past(count * others))
 
     def _takes(self, stmt: Stmt) -> bool:
         """Whether a statement takes a stage of a ring."""
         return any(_advances_in(stmt, place) for place in self._places)
-
-
-def _past(place: Place, each: Expr, tiles: int) -> Block:
-    """On by the stages of so many tiles, of which each has so many."""
-    names, stage, parity = place.now()
-    zero, one, stages = (tirx.const(number, "int32") for number in (0, 1, place.ring.stages))
-    behind = tirx.Var("behind", "int32")
-    rounds = tirx.bitwise_and(behind // stages, one)
-    moved: list[Stmt] = [Store(place.parity, (zero,), tirx.bitwise_xor(parity, rounds))]
-    if place.ring.stages > 1:
-        moved.append(Store(place.stage, (zero,), behind % stages))
-    return (*names, Bind(behind, stage + each * tirx.const(tiles, "int32")), *moved)
 
 
 def _advances(block: Block, place: Place) -> Expr:

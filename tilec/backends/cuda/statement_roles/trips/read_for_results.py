@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad
 
+from tilec.backends.cuda.analysis.layouts.read_tiles import read_tile
 from tilec.backends.cuda.nodes import BoxLoad
 from tilec.backends.cuda.statement_roles.split.registers import fits_beside
-from tilec.ir.exprs import dtype_of, inlined, loads, same, substitute, transform, uses
+from tilec.ir.exprs import inlined, loads, same, substitute, transform, uses
 from tilec.ir.nodes import Alloc, Bind, Block, Gemm, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.nodes.barriers import Group, SetRegisters, WaitPhase
 from tilec.ir.traits import buffers, defined
@@ -80,24 +81,19 @@ def _multiplies(stmt: Stmt) -> bool:
 
 @dataclass
 class _Reader:
-    """What loops read of tensors by rows or columns: each element with the variable and the extent that tell
-    its place, and its fragment. ``changed``: buffers that the launch writes; ``late``: names that are not
-    known yet in front of the products; ``values``: those that are bound to something."""
+    """What loops read of tensors by rows or columns: each element with the variable that tells its place, its
+    fragment and the loop that fills that. ``changed``: buffers that the launch writes; ``late``: names that
+    are not known yet in front of the products; ``values``: those that are bound to something."""
 
     changed: Set[Var]
     late: Set[Var]
     values: dict[Var, Expr]
-    found: list[tuple[TensorLoad, Var, int, Var]] = field(default_factory=list)
+    found: list[tuple[TensorLoad, Var, Alloc, Parallel]] = field(default_factory=list)
     words: int = 0
 
     def before(self) -> Block:
         """What reads the fragments."""
-        made: list[Stmt] = []
-        for load, var, extent, fragment in self.found:
-            own = tirx.Var(str(var.name), dtype_of(var))
-            value = substitute(load, {var: own})
-            made += [Alloc(fragment), Parallel((own,), (extent,), (Store(fragment, (own,), value),))]
-        return tuple(made)
+        return tuple(stmt for _, _, alloc, loop in self.found for stmt in (alloc, loop))
 
     def stmt(self, stmt: Stmt, sums: Set[Var]) -> Stmt:
         """A loop over ``sums`` with its rows and columns from fragments; anything else as it is."""
@@ -129,15 +125,14 @@ class _Reader:
     def _fragment(self, load: TensorLoad, var: Var, loop: Parallel) -> Var:
         """The fragment of an element, each read once."""
         at = loop.vars.index(var)
-        extent = loop.extents[at]
-        for known, own, size, fragment in self.found:
-            if size == extent and same(substitute(known, {own: var}), load):
-                return fragment
-        dtype = str(load.source.dtype)
-        made = tirx.decl_buffer((extent,), dtype, f"{load.source.name}_read", scope="local.fragment")
-        self.found.append((load, var, extent, made))
-        self.words += -(-extent // (_COLUMNS if at else _ROWS) * element_bytes(dtype) // 4)
-        return made
+        for known, own, alloc, filling in self.found:
+            if filling.extents == (loop.extents[at],) and same(substitute(known, {own: var}), load):
+                return alloc.buffer
+        alloc, filling = read_tile(load, loop, [var], "read")
+        self.found.append((load, var, alloc, filling))
+        shared = _COLUMNS if at else _ROWS
+        self.words += -(-loop.extents[at] // shared * element_bytes(str(load.source.dtype)) // 4)
+        return alloc.buffer
 
 
 def _named(loop: Parallel) -> Iterator[Var]:

@@ -27,6 +27,7 @@ from tvm.ir import Var
 
 from tilec.backends.cuda.analysis.products.turn_operands import HELD
 from tilec.backends.cuda.analysis.products.wgmma import Chooser
+from tilec.backends.cuda.analysis.trips.lone_branch import lone_branch
 from tilec.backends.cuda.nodes import BoxLoad, GiveBack
 from tilec.backends.cuda.statement_roles.rings.blocks_together import blocks_in_memory
 from tilec.backends.cuda.statement_roles.split.registers import fits_registers
@@ -105,7 +106,7 @@ class _Consumers:
         """A block with its loops rotated."""
         made: list[Stmt] = []
         for stmt in block:
-            branch = _only_branch(stmt) if isinstance(stmt, For) else None
+            branch = lone_branch(stmt.body, (Alloc, Bind)) if isinstance(stmt, For) else None
             trip = self._trip(_within(stmt, branch)) if isinstance(stmt, For) else None
             rotated = None if trip is None else trip.rotated() if branch is None else trip.in_branch(branch)
             if trip is not None and rotated is not None:
@@ -178,13 +179,6 @@ def _takes_made(product: Stmt) -> bool:
         one block:      decoding                                 63.2    63.6
                         the same, masked                         73.8    76.0"""
     return isinstance(product, Gemm) and product.b.buffer.scope() == HELD
-
-
-def _only_branch(loop: For) -> If | None:
-    """The branch that a trip is but for names; None where it is something else."""
-    *names, last = loop.body
-    plain = all(isinstance(stmt, (Alloc, Bind)) for stmt in names)
-    return last if plain and isinstance(last, If) and not last.orelse else None
 
 
 def _within(loop: For, branch: If | None) -> For:
