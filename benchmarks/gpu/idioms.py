@@ -5,10 +5,10 @@
 Products without schedule keys (keyless.toml) are among them, beside tuned ones. Prints the road of each
 statement on sm_90a. The folder holds the libraries, the shapes at which kernels are timed, and run.py, which
 needs Python, NumPy and torch there, but not tilec: it times each kernel beside its plain form and torch, and
-writes JSON and the table of docs/performance.md. Shapes are the `points` of the kernels' `tune` tables, the
-work is in idioms_work.toml. A kernel's floor is the time of the products that its tile IR says (of those that
-idioms_work.toml counts, where threads decide), at the rate of a plain product of such operands, or that of
-its tensors' bytes at the rate of a copy, whichever is longer.
+writes JSON and the table of docs/performance/gpu-idioms.md. Shapes are the `points` of the kernels' `tune`
+tables, the work is in idioms_work.toml. A kernel's floor is the time of the products that its tile IR says
+(of those that idioms_work.toml counts, where threads decide), at the rate of a plain product of such
+operands, or that of its tensors' bytes at the rate of a copy, whichever is longer.
 """
 
 from __future__ import annotations

@@ -32,7 +32,9 @@ shapes that had been slow, ``--models`` seed 105; those of two runs brought toge
 schedules_24_h200.json, times of the 24th (``--within 1.35``; seeds 601 with ``--rows 17 16384``, 607 with
 ``--rows 1024 16384 --columns 128 768``, 613 with ``--rows 17 640 --columns 128 8192 --depth 12000 32768``,
 and with ``--models`` 617 with ``--rows 17 2048`` and 619 with ``--rows 129 320``), and
-schedules_25_h200.json (docs/performance/h200-2026-11-25.md has its seeds), by
+schedules_25_h200.json (seeds 801 with ``--models --rows 17 256``, 803 with ``--rows 17 1024``, 805 with
+``--rows 700 16384 --columns 128 304 --depth 4000 32768``, 807 with ``--rows 17 128 --depth 128 700``, 809
+with ``--rows 17 640 --columns 128 8192 --depth 12000 32768`` and 811 with ``--rows 1024 16384``), by
 
     --kernel matmul_float16 --gain 0.0003 --part matmul_16_some:M=17..128:18 --part "matmul_16:M=>=129:32"
     --kernel linear_bfloat16 --gain 0.0003 --part linear_16_some:M=17..64:12
@@ -48,8 +50,9 @@ Those of 8-bit types and packed weights are fitted to schedules_families_h200.js
 of packed weights 75 shapes with ``--models`` and seed 5, too, of 8-bit types, with ``--models``, seeds 51
 with ``--rows 17 2048`` and 52 with ``--rows 1024 16384``, of 129 to 256 rows of scaled blocks seeds 61, with
 ``--models``, and 62, of linear_fp8 113 and 117, of the 22nd, and with ``--models`` 115, alone) and, but for
-scaled blocks, `int8` and `int8_few`, to schedules_families_25_h200.json (its seeds are in
-docs/performance/h200-2026-11-25.md; fp8 and int8_aligned to that alone), by
+scaled blocks, `int8` and `int8_few`, to schedules_families_25_h200.json (seeds 831 with
+``--models --rows 1 256``, 833 with ``--rows 1 1024``, 839 with ``--rows 1 64``, 841 with ``--rows 65 1024``
+and 843 with ``--rows 1024 16384``; fp8 and int8_aligned to that alone), by
 
     --kernel linear_fp8_few --gain 0.0003 --part fp8_few:M=1..64:11
     --kernel linear_fp8 --gain 0.0003 --part "fp8:M=>=65:20"
@@ -63,7 +66,7 @@ docs/performance/h200-2026-11-25.md; fp8 and int8_aligned to that alone), by
 without what added little (32 columns and a pair in fp8_blocks_some), with the tiles that large shapes had
 been tuned for in place of others like them (bands of 32 in fp8_blocks). Tiles of 128 x 192 in fp8_blocks
 are fitted to 22 shapes of their own ("Wider tiles of scaled blocks" in
-docs/performance/random-shapes-h200-2026-11-21.md), each time as a share of what tiles of 128 x 128 took in
+docs/performance/gpu-quantised.md), each time as a share of what tiles of 128 x 128 took in
 that run, times what their cost says; the term of K that is no multiple of 32 is theirs by bytes of a trip.
 Costs in int8 of tiles of 128 x 128 and pairs of 256 x 128 are fitted once more to schedules_rows_h200.json:
 times of the list itself after boxes of pairs and early starts changed (120 random shapes, and 41 numbers of

@@ -3,10 +3,11 @@
     python3 run.py [--kernel GLOB]... [--json FILE]
 
 Each kernel, its plain form and torch take turns in one run (timing.py). The JSON is written after every
-kernel; the table of docs/performance.md is printed at the end: a kernel, the roads of its statements,
-microseconds, and its rate over those of its floor, of its plain form and of torch (more is better). Floors go
-by rates measured first: that of a plain product for each type of operands, and that of a copy. Exit code 1: a
-kernel failed, or is not what torch gives, or gives something else when it runs once more.
+kernel; the table of docs/performance/gpu-idioms.md is printed at the end: a kernel, the roads of its
+statements, microseconds, and its rate over those of its floor, of its plain form and of torch (more is
+better). Floors go by rates measured first: that of a plain product for each type of operands, and that of a
+copy. Exit code 1: a kernel failed, or is not what torch gives, or gives something else when it runs once
+more.
 """
 
 from __future__ import annotations

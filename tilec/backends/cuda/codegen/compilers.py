@@ -3,7 +3,7 @@
 The default is NVRTC 12.9, the last of CUDA 12: its cubins load on every driver since 12.0 (the first with
 cuLibrary), while those of NVRTC 13 shut out all drivers before 13.0. An installed NVRTC 13 serves where 12 is
 missing, and for targets that 12 does not know. PTX needs a driver as new as the compiler, whichever it is.
-docs/performance/ has both measured.
+docs/performance/builds.md has both measured.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ of them is computed and stored by both, bit by bit the same.
 
 TMA gives zeros for rows outside of a tensor, but where many blocks ask for such rows they are slower than
 those that it brings: on an H200 with 132 blocks a box of 128 rows took 291 clocks, and 721 with 80 of them
-outside (docs/performance/random-shapes-h200-2026-11-21.md). A tile that begins at
+outside (docs/performance/gpu-products.md). A tile that begins at
 ``min(block * size, extent - size)`` has no such rows.
 """
 

@@ -2,7 +2,7 @@
 
 TMA gives zeros for rows outside, but where many blocks ask for such rows they are slower than those that it
 brings: on an H200 with 132 blocks a box of 128 rows took 291 clocks, and 721 with 80 of them outside
-(docs/performance/random-shapes-h200-2026-11-21.md). Where nothing is kept of what such rows give, the last
+(docs/performance/gpu-products.md). Where nothing is kept of what such rows give, the last
 tile along an axis gets boxes that end with the tensor, and the rows behind hold anything.
 """
 

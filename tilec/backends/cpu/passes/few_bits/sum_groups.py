@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 #: Rows of floats that are multiplied together at most; of more, tiles of weights are made. In tiles of
 #: fewer, two rows and more are multiplied by plain bytes as they lie, three and more by scaled floats of 8
-#: bits (docs/performance/cpu-2026-11-29.md).
+#: bits (docs/performance/cpu-quantised.md).
 _ROWS, _ROWS_OF_BYTES, _ROWS_OF_FLOAT8 = 4, 1, 2
 #: How many rows are told apart in tiles of more.
 _PARTED = (8, 4, 1)

@@ -4,7 +4,7 @@ A store to a line that is far away waits until the line has come. The loop that 
 little else to do, and then takes as long as memory does, while the loop in front of it, which computes these
 powers of what the caches hold, leaves memory idle. Loops of squares or differences do not: they are as fast
 as the second cache, and rather lost by it, as did loops that wait for tensors themselves. The times are in
-docs/performance/cpu-2026-11-29.md.
+docs/performance/cpu-rows.md.
 """
 
 from __future__ import annotations

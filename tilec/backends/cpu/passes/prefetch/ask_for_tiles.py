@@ -4,7 +4,7 @@ Rows of pages lie where a table says, those of a head are pieces of longer rows,
 them, and what is multiplied between two tiles is too long for a core to look beyond it: each tile would wait
 for memory. Where the rows of the next one lie is known while a tile is filled: values lie where their keys
 do, the next keys where the table says a trip further. They come to the second cache: a tile is about as large
-as the first. The times are in docs/performance/cpu-2026-11-23.md and cpu-2026-11-26.md.
+as the first. The times are in docs/performance/cpu-attention.md.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tilec.ir.stmt import Buffer
 
-#: Bytes that are read from a row to the one that is asked for, at least: docs/performance/cpu-2026-11-26.md.
+#: Bytes that are read from a row to the one that is asked for, at least: docs/performance/cpu-quantised.md.
 _AHEAD = 32768
 #: Type of sizes in bytes.
 _BYTES = "int64"

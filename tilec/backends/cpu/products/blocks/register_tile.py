@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _UNDER_WAY = 8
 
 #: Bytes that are read between asking for memory in the second cache and reading it, where a product has as
-#: little to do as with one row: docs/performance/cpu-2026-11-26.md.
+#: little to do as with one row: docs/performance/cpu-products.md.
 AHEAD = 64 << 10
 
 #: Bytes of a tensor that caches may keep from one call to the next.
