@@ -1,4 +1,5 @@
-"""docs/abi.md covers every public function: of tilec.h, of a generated header, of the library's symbols."""
+"""docs/abi.md covers every public function: of tilec.h, of a generated header, of the library's symbols;
+docs/bindings.md those of the C++ header."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from tilec.package.bindings.doors import public_symbols
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "abi.md").read_text(encoding="utf-8")
+BINDINGS = (ROOT / "docs" / "bindings.md").read_text(encoding="utf-8")
 HEADER = (ROOT / "runtime_c" / "include" / "tilec" / "tilec.h").read_text(encoding="utf-8")
 LABELS = ["Ownership", "Threads", "Lifetime", "Failure", "Versions"]
 LIBRARY = spec(kernel([tensor("a", "M")], ["M"], variant("only")))
@@ -59,7 +61,7 @@ def test_every_entry_says_what_a_stranger_asks(name: str) -> None:
 
 
 def test_functions_of_the_cpp_header_are_on_the_page() -> None:
-    section = PAGE.partition("## From C++17\n")[2].partition("\n## ")[0]
+    section = BINDINGS.partition("## From C++17\n")[2].partition("\n## ")[0]
     defined = set(re.findall(r"^inline [^(]*?(\w+)\(", cpp_header_source(LIBRARY), re.MULTILINE))
     assert defined == {
         "library",
