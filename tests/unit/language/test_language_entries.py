@@ -468,6 +468,12 @@ def test_a_factory_must_return_a_prim_func(tmp_path):
     assert error.remedy == "put @T.prim_func in front of def main"
 
 
+@pytest.mark.parametrize("jit", ["@tilec.jit", "@tilec.jit(out_idx=[-1])"])
+def test_a_jitted_factory_that_forgets_prim_func_is_no_eager_kernel(tmp_path, jit):
+    source = GOOD.replace("    @T.prim_func\n", "").replace("@tilec.jit\n", f"{jit}\n")
+    assert raised(tmp_path, source, dims={"N": 4}).remedy == "put @T.prim_func in front of def main"
+
+
 def test_names_of_a_launch_want_brackets(tmp_path):
     error = raised(tmp_path, GOOD.replace("as bx:", "as bx, by:"), dims={"N": 4})
     assert (error.args, error.remedy) == (("name 'by' is not defined",), "write as (bx, by)")

@@ -199,18 +199,28 @@ def is_runtime_annotation(kind: Any) -> bool:
 
 
 def _mode(captured: Captured) -> str:
-    """ "lazy" if an inner function is decorated with prim_func, or if nothing shows an eager kernel: a use of
-    what only kernels have, or a parameter that is declared as one of a kernel."""
+    """ "lazy" if an inner function is decorated with prim_func, or returned without it (which tracing tells),
+    or if nothing shows an eager kernel: a use of what only kernels have, or a parameter that is declared as
+    one of a kernel."""
     nodes = nodes_of(captured.tree)[1:]
     decorators = [
         found for node in nodes if isinstance(node, ast.FunctionDef) for found in node.decorator_list
     ]
     if any(captured.look_up(_callee(decorator)) is prim_func for decorator in decorators):
         return "lazy"
+    if _returns_a_plain_function(captured.tree):
+        return "lazy"
     chains = (node for node in nodes if isinstance(node, (ast.Name, ast.Attribute)))
     if any(_is_eager_mark(captured.look_up(chain)) for chain in chains) or _declares(captured):
         return "eager"
     return "lazy"
+
+
+def _returns_a_plain_function(tree: ast.FunctionDef) -> bool:
+    """Whether what the body returns is a function that it defines and does not decorate."""
+    plain = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and not node.decorator_list}
+    returned = [node.value for node in tree.body if isinstance(node, ast.Return)]
+    return any(isinstance(value, ast.Name) and value.id in plain for value in returned)
 
 
 def _declares(captured: Captured) -> bool:
