@@ -73,7 +73,7 @@ FIGURE = re.compile(r"(?<![\w.])\d+(?:\.\d+| %)(?![\w.])")
 
 #: Pages with tables of figures that say where each is from -> the text in front of and behind these tables.
 SUMMARIES = {
-    "README.md": ("## What it costs", "## Limits"),
+    "README.md": ("## How fast", "## Limits"),
     "docs/performance.md": ("# Performance", "| page |"),
 }
 SECTION = re.compile(r"\(([\w/-]*(?:\.md)?)#([\w-]+)\)")
