@@ -130,7 +130,7 @@ def test_values_that_threads_convert(kind):
 
 def scaled(kind):
     """C = A (B s)^T: vectors beside tiles, and tiles that those who compute scale in their place."""
-    shape = {"vector": (K,), "row": (2, K), "column": (K, 2)}[kind]
+    shape = {"vector": (K,), "row": (2, K), "column": (K, 2), "differences": (K, 2)}[kind]
 
     @T.prim_func
     def kernel(
@@ -152,8 +152,11 @@ def scaled(kind):
                     T.copy(S[k * TILE : (k + 1) * TILE], s)
                 elif kind == "row":
                     T.copy(S[1, k * TILE : (k + 1) * TILE], s)
-                else:
+                elif kind == "column":
                     T.copy(S[k * TILE : (k + 1) * TILE, 1], s)
+                else:
+                    for j in T.Parallel(TILE):
+                        s[j] = S[k * TILE + j, 1] - S[k * TILE + j, 0]
                 for n, j in T.Parallel(N, TILE):
                     b[n, j] = b[n, j] * s[j]
                 T.gemm(a, b, acc, transpose_B=True)
@@ -165,14 +168,21 @@ def scaled(kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "way"), [("vector", "TMA"), ("row", "TMA"), ("column", "cp.async of 4 bytes")]
+    ("kind", "way"),
+    [
+        ("vector", "TMA"),
+        ("row", "TMA"),
+        ("column", "cp.async of 4 bytes by the loading warp,"),
+        ("differences", "stores by the loading warp,"),
+    ],
 )
 def test_vectors_and_tiles_scaled_in_their_place(kind, way):
     A, B = operands()
-    shape, own = {"vector": ((K,), ...), "row": ((2, K), 1), "column": ((K, 2), (..., 1))}[kind]
+    shape = {"vector": (K,), "row": (2, K)}.get(kind, (K, 2))
     S = np.random.default_rng(8).random(shape).astype(np.float32)
+    s = {"vector": S, "row": S[-1]}.get(kind, S[..., -1])
     a, b = wide(A, B)
-    C = a @ (b * S[own]).T
+    C = a @ (b * (s - S[:, 0] if kind == "differences" else s)).T
     carried_out(scaled(kind), (A, B, S), (C, C.sum(1)), a="TMA", b="TMA", s=way)
 
 

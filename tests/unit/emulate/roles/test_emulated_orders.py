@@ -7,15 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from emulated import Beside
+from shipped import MANIFESTS, known_authors, variants
 
 import tilec.language as T
 from tilec.backends.cuda.analysis.blocks import longest
 from tilec.backends.cuda.analysis.blocks.longest import longest_first
+from tilec.backends.cuda.attention.assign import roles
 from tilec.backends.cuda.codegen.images import source
 from tilec.backends.cuda.emit.grid import longest_first as order
 from tilec.backends.cuda.limits import gpu_limits
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
+from tilec.build.elaborated.frontend import elaborate_variant
 from tilec.emulate import EmulatedKernel
 from tilec.ir.nodes import Kernel
 from tilec.language.frontend.elaborate import elaborate
@@ -103,3 +107,21 @@ def test_every_tile_has_a_block(axis, grows, units, monkeypatch):
         np.testing.assert_array_equal(
             c[:, :, :, part], np.broadcast_to(wanted[:, None, None], c[:, :, :, part].shape)
         )
+
+
+@pytest.mark.parametrize(("units", "clears"), [(11, 1), (12, 0)])
+def test_tiles_of_which_each_has_a_multiprocessor_are_not_counted(units, clears, monkeypatch):
+    usual = replace(gpu_limits(SM90A, {}), units=units)
+    monkeypatch.setattr(roles, "gpu_limits", lambda target, facts: usual)
+    [shipped, *_] = MANIFESTS
+    name = "attention_dense_causal_float16"
+    tile = {"bM": 64, "bN": 64, "threads": 128}
+    found = (each for each in variants(shipped, name, "sm_90a") if each.dims["D"].eq == 64)
+    variant = next(
+        each for each in found if each.config.items() >= tile.items() and "blocks" not in each.config
+    )
+    beside = Beside(elaborate_variant(variant).kernel, variant.target, known_authors(shipped)[name])
+    sizes = {"B": 2, "Sq": 130, "Sk": 130, "H": 2, "Hkv": 2, "D": 64}
+    dims = {**sizes, "q_row": 128, "kv_row": 128, "q_batch": 130 * 128, "kv_batch": 130 * 128}
+    assert beside.emulated.blocks(dims) == 12 + clears
+    assert beside.run(dims) == []

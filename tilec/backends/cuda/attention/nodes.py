@@ -40,13 +40,15 @@ class TileRing:
 class AttentionOrder:
     """How persistent blocks take tiles. ``longest``: the grid axis along which work grows, so that tiles are
     handed out one by one from ``counter``, longest first, in sections of ``section`` positions of the other
-    axes; None: in order of the grid, one by one where there is a counter, else every gridDim-th tile.
+    axes; None: in order of the grid, one by one where there is a counter, else every gridDim-th tile. Up to
+    ``few`` tiles are left to every gridDim-th block, and no launch clears the counter for them.
     ``shared``: the axis along which neighbours share a tile that no others do, so that they go side by side,
     in such sections, too."""
 
     longest: int | None = None
     section: Expr | int = 1
     counter: Updates[Buffer | None] = None
+    few: int = 0
     shared: int | None = None
 
     @property

@@ -33,6 +33,7 @@ from tilec.backends.cuda.passes.loops.stage_stores import StageStores
 from tilec.backends.cuda.passes.loops.turn_stores import TurnStores
 from tilec.backends.cuda.passes.loops.unroll_columns import UnrollColumns
 from tilec.backends.cuda.passes.loops.write_out_parts import WriteOutParts
+from tilec.backends.cuda.passes.loops.write_out_trips import WriteOutTrips
 from tilec.backends.cuda.passes.products.bring_operands import BringOperands
 from tilec.backends.cuda.passes.products.pair_rows import PairRows
 from tilec.backends.cuda.passes.products.rotate_products import RotateProducts
@@ -125,6 +126,7 @@ _LOOPS: tuple[Pass, ...] = (
     NameQuotients(),
     SplitLoops(),
     HoistTrips(),
+    WriteOutTrips(),
     MoveRuns(),
     UnrollColumns(),
     SplitPairs(),

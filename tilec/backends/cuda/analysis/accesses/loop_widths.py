@@ -44,11 +44,13 @@ def widest_share(loop: Parallel, threads: int) -> int:
 
 class VectorWidths(NamedTuple):
     """Per Parallel the widest vector of its global accesses along the last variable, or of its shared ones
-    where it has no others: one that leaves each thread a vector, and (``alike``) one of loops that several
-    threads run alike."""
+    where it has no others: one that leaves each thread a vector, (``alike``) one of loops that several
+    threads run alike, and (``laid``) one of loops whose neighbours in a thread other statements have chosen:
+    as many of them as an access of a shared tile moves."""
 
     found: dict[Stmt, int]
     alike: dict[Stmt, int]
+    laid: dict[Stmt, int]
 
 
 def vector_widths(kernel: Kernel, launch: Launch) -> VectorWidths:
@@ -68,7 +70,7 @@ class _Widths(ScopedRewrite):
 
     def __init__(self, kernel: Kernel, launch: Launch) -> None:
         super().__init__(kernel, launch)
-        self.widths = VectorWidths({}, {})
+        self.widths = VectorWidths({}, {}, {})
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """Records the width of a loop."""
@@ -86,14 +88,21 @@ class _Widths(ScopedRewrite):
         alike = min(asked, widest_share(stmt, 1))
         if limit < alike:
             self.widths.alike[stmt] = self._width(stmt, alike)
+        tiles = (item for item in self._memory(stmt) if not is_global(item.buffer))
+        self.widths.laid[stmt] = max((self._vector(item, stmt, asked) for item in tiles), default=1)
         return [stmt]
+
+    def _memory(self, stmt: Parallel) -> list[Access]:
+        """Accesses of tensors and shared tiles that move along the last variable."""
+        items = (item for item in accesses(stmt.body) if self._moves(item, stmt.vars[-1]))
+        return [item for item in items if item.buffer.scope().startswith(("global", "shared.dyn"))]
 
     def _width(self, stmt: Parallel, limit: int) -> int:
         """The widest vector of accesses of tensors that move along the last variable. Where there are none,
         that of tiles, as far as none of them moves more than one access does: lanes then meet no bank
         twice. Single elements of tensors are neighbours of lanes, whatever tiles allow."""
         items = [item for item in accesses(stmt.body) if self._moves(item, stmt.vars[-1])]
-        memory = [item for item in items if item.buffer.scope().startswith(("global", "shared.dyn"))]
+        memory = self._memory(stmt)
         outside = [item for item in memory if is_global(item.buffer)]
         memory = outside or memory
         widths = {item: self._vector(item, stmt, limit) for item in memory}

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 _SECTION_BYTES = 32 << 20
 
 
-def plan_order(launch: Launch, parts: Parts) -> AttentionOrder:
+def plan_order(launch: Launch, parts: Parts, units: int) -> AttentionOrder:
     """Tiles with more trips first, where trips grow along the first axis of the grid (not those of a short
     window) and a second axis has tiles of equal work; else the order of the grid, whose tiles are handed out
     one by one where a tensor says how many trips each has along the first axis. Tiles without any trip may
     lie anywhere between. Blocks that stream a tile which changes along the first axis, and not along another
-    one (a bias for all sequences of a batch), stand side by side: they read it once from memory."""
+    one (a bias for all sequences of a batch), stand side by side: they read it once from memory. Where each
+    tile has one of the ``units`` of a usual device, who asks for another one finds none; a launch that clears
+    a counter would be 1.5 us of 6.5 (48 tiles of 18 rows, H200)."""
     loop = next(stmt for stmt in parts.producer if isinstance(stmt, Pipelined))
     values = values_of((*parts.producer, *loop.body))
     stop = inlined(loop.stop, values)
@@ -44,8 +46,8 @@ def plan_order(launch: Launch, parts: Parts) -> AttentionOrder:
         return AttentionOrder()
     section = _section(launch, loop, stop)
     if not grows:
-        return AttentionOrder(None, section, None, shared)
-    return AttentionOrder(0, section, counter, shared)
+        return AttentionOrder(None, section, shared=shared)
+    return AttentionOrder(0, section, counter, units, shared)
 
 
 def _shared_axis(launch: Launch, loop: Pipelined, values: Mapping[Var, Expr]) -> int | None:

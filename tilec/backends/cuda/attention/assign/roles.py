@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
+from operator import mul
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -19,6 +21,7 @@ from tilec.backends.cuda.attention.assign.stores import staged_stores
 from tilec.backends.cuda.attention.assign.windows import window_trips
 from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, LaunchDependents
 from tilec.backends.cuda.attention.passes.rewriting import producer_facts
+from tilec.backends.cuda.limits import gpu_limits
 from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, REGISTER_UNIT, WARPGROUP, Roles
 from tilec.backends.cuda.warp_roles.strategy import Plan, check_launch
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about
@@ -27,7 +30,7 @@ from tilec.ir.nodes import Alloc, Block, Copy, If, Kernel, Launch, Store, walk
 from tilec.ir.schedule import Schedule
 
 if TYPE_CHECKING:
-    from tvm.ir import Var
+    from tvm.ir import Expr, Var
 
     from tilec.targets import Target
 
@@ -49,7 +52,7 @@ def plan(kernel: Kernel, launch: Launch, target: Target) -> Plan:
 
 def _with_cleared_counter(listing: Block, roles: AttentionRoles, launch: Launch) -> Block:
     """The tile counter, and the launch that sets it to 0, that of ``listing`` where there is one: workspaces
-    come with any contents. It starts early where ``launch`` is asked to."""
+    come with any contents. It starts early where ``launch`` is asked to, and has no block for few tiles."""
     counter = roles.order.counter
     if counter is None:
         return listing
@@ -61,7 +64,9 @@ def _with_cleared_counter(listing: Block, roles: AttentionRoles, launch: Launch)
         return *tables, Alloc(counter), replace(lists, body=(If(first, (clear,)), *lists.body))
     block = tirx.Var("block", "int32")
     schedule = Schedule(pdl=launch.schedule.pdl)
-    return Alloc(counter), Launch((1,), (block,), (WARP, 1, 1), (LaunchDependents(), clear), schedule)
+    tiles: Expr = reduce(mul, launch.grid, tirx.const(1, "int64"))
+    clears = tirx.Min(tirx.floordiv(tiles, roles.order.few + 1), tirx.const(1, "int64"))
+    return Alloc(counter), Launch((clears,), (block,), (WARP, 1, 1), (LaunchDependents(), clear), schedule)
 
 
 def _roles(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var, ...], AttentionRoles]:
@@ -79,7 +84,7 @@ def _roles(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var, .
     memory = fitted(parts, staging, target, together, stages)
     made = laid_out(kernel, launch, memory.hosted(consumer), parts.warpgroups, target)
     roles = Roles(parts.warpgroups, _handed_on(parts, together))
-    order = plan_order(launch, parts)
+    order = plan_order(launch, parts, gpu_limits(target, {}).units)
     found = AttentionRoles(roles, order, memory.rings, parts.producer, made, alone=alone, together=together)
     return memory.staging, replace(found, turner=parts.turner)
 

@@ -22,7 +22,7 @@ from tilec.backends.cuda.attention.emit.context import AttentionContext
 from tilec.backends.cuda.attention.emit.products import first_turn
 from tilec.backends.cuda.attention.emit.share_loads import shared_loads
 from tilec.backends.cuda.attention.emit.turns import TURNERS
-from tilec.backends.cuda.attention.emit.walk import SLOT_BYTES, SLOTS, consume, produce
+from tilec.backends.cuda.attention.emit.walk import SLOT_BYTES, SLOTS, consume, produce, wait_if_few
 from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, BoxStore, RingTurn
 from tilec.backends.cuda.attention.passes.rewriting import touched
 from tilec.backends.cuda.device.exchange import UNIFORM_LINE
@@ -176,6 +176,7 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
         if starts_early(self.launch, self.target):
             for part in wait_for_predecessor():
                 add(part)
+        wait_if_few(self.roles.order, self._extents())
 
     def loads(self, thread: Var) -> Expr:
         """The last warpgroup."""
@@ -190,19 +191,8 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
         first, second = self._shares()
         with when(leader):
             self._open_rings()
-            extents = [
-                let(f"tiles_{axis}", self._extent(extent)) for axis, extent in enumerate(self.launch.grid)
-            ]
-            order = self.roles.order
-            produce(
-                self.kernel,
-                self.launch,
-                order,
-                extents,
-                self._block,
-                self.ctx,
-                self._body(first),
-            )
+            order, extents = self.roles.order, self._extents()
+            produce(self.kernel, self.launch, order, extents, self._block, self.ctx, self._body(first))
         if second:
             with when(tirx.EQ(self.ctx.own, i32(WARP))):
                 self._open_rings()
@@ -240,6 +230,10 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
                 self._add(block)
 
         return body
+
+    def _extents(self) -> list[Var]:
+        """Those of the grid, by names."""
+        return [let(f"tiles_{axis}", self._extent(extent)) for axis, extent in enumerate(self.launch.grid)]
 
     def _extent(self, extent: Expr | int) -> Expr:
         value = spelled(extent, self.kernel)

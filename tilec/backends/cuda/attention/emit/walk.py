@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import mul
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -12,7 +14,7 @@ from tilec.backends.cuda.attention.emit.context import AttentionContext
 from tilec.backends.cuda.attention.nodes import AttentionOrder
 from tilec.backends.cuda.device.exchange import GRID_BLOCKS
 from tilec.backends.cuda.warp_roles.emit.barriers import arrive
-from tilec.backends.cuda.warp_roles.emit.build import cell, i32, let, ptx, put, registers, run, u32
+from tilec.backends.cuda.warp_roles.emit.build import cell, i32, let, ptx, put, registers, run, u32, when
 from tilec.backends.cuda.warp_roles.emit.position import Position
 from tilec.ir.exprs import cast_to
 from tilec.ir.nodes import Launch
@@ -69,10 +71,7 @@ def produce(
 ) -> None:
     """``body`` for every tile of this block, by the producer's thread."""
     mailbox = Mailbox(ctx)
-    total: Expr = extents[0]
-    for extent in extents[1:]:
-        total = total * extent
-    total, blocks = let("total", total), let("blocks", GRID_BLOCKS.call())
+    total, blocks = let("total", reduce(mul, extents)), let("blocks", GRID_BLOCKS.call())
     section = let("section", _section(kernel, order, ctx)) if order.has_sections else None
     tile = cell(block)
     with T.While(tile[0] < total):
@@ -80,7 +79,7 @@ def produce(
         mailbox.post(coordinates)
         ctx.env.update(zip(launch.block_vars, coordinates, strict=True))
         body()
-        put(tile, _next(order, tile[0], blocks, ctx))
+        _take_next(order, tile, total, blocks, ctx)
     mailbox.post([i32(-1)] * len(launch.block_vars))
 
 
@@ -101,14 +100,37 @@ def _section(kernel: Kernel, order: AttentionOrder, ctx: AttentionContext) -> Ex
     return cast_to(found, "int32")
 
 
-def _next(order: AttentionOrder, tile: Expr, blocks: Expr, ctx: AttentionContext) -> Expr:
+def wait_if_few(order: AttentionOrder, extents: list[Var]) -> None:
+    """By all threads: of few tiles there is no launch in front that has waited for what a caller launched."""
+    if order.few:
+        with when(_are_few(order, reduce(mul, extents))):
+            ptx("griddepcontrol.wait")
+
+
+def _are_few(order: AttentionOrder, total: Expr) -> Expr:
+    return total <= i32(order.few)
+
+
+def _take_next(order: AttentionOrder, tile: Var, total: Expr, blocks: Expr, ctx: AttentionContext) -> None:
+    """The next tile of this block to ``tile``."""
     if order.counter is None:
-        return tile + blocks
+        put(tile, tile[0] + blocks)
+        return
+    if not order.few:
+        _take_counted(order.counter, tile, blocks, ctx)
+        return
+    with T.If(_are_few(order, total)):
+        with T.Then():
+            put(tile, tile[0] + blocks)
+        with T.Else():
+            _take_counted(order.counter, tile, blocks, ctx)
+
+
+def _take_counted(counter: Var, tile: Var, blocks: Expr, ctx: AttentionContext) -> None:
     ptx("griddepcontrol.wait")  # the launch in front clears the counter
     taken = registers(1, "uint32")
-    counter = ctx.storage(order.counter).data
-    ptx("atom.global.add.u32", taken[0], T.address_of(counter[0]), u32(1))
-    return tirx.Cast("int32", taken[0]) + blocks
+    ptx("atom.global.add.u32", taken[0], T.address_of(ctx.storage(counter).data[0]), u32(1))
+    put(tile, tirx.Cast("int32", taken[0]) + blocks)
 
 
 def _places(tile: Var, extents: list[Var], section: Var | None, order: AttentionOrder) -> list[Expr]:

@@ -82,13 +82,15 @@ from tilec.lowering.passes.expand_copies import expand_copy
 if TYPE_CHECKING:
     from tvm.ir import Var
 
+    from tilec.backends.cuda.analysis.accesses.loop_widths import VectorWidths
+
 
 @dataclass(eq=False)
 class LayoutRewrite:
     """Rewrites the statements of one launch.
 
     ``layouts`` are those of fragments and shared operands, ``loops`` those of Parallel statements (by
-    identity) and ``widths`` their vector widths, ``alike`` those of loops that several threads run alike,
+    identity) and ``widths`` their vector widths,
     ``uniformity`` tells what only some threads run, ``asked`` which layouts are the author's. ``added`` are
     allocations that belong to the launch, ``sums`` the accumulators of products, ``zeroed`` fragments that
     are written in part, ``roads`` what costs more than it might, ``operands`` the shared tiles from which
@@ -99,8 +101,7 @@ class LayoutRewrite:
     fragments: set[Var]
     layouts: dict[Var, Layout]
     loops: Mapping[Stmt, Layout]
-    widths: Mapping[Stmt, int]
-    alike: Mapping[Stmt, int]
+    widths: VectorWidths
     asked: Set[Var] = frozenset()
     added: list[Alloc] = field(default_factory=list)
     sums: set[Var] = field(default_factory=set)
@@ -210,12 +211,15 @@ class LayoutRewrite:
         written = {item.buffer for item in accesses(loop.body) if item.is_write}
         before, after = self._there_and_back(tiles, written, loop)
         body = with_buffers(loop.body, tiles) if tiles else loop.body
-        vector = self.widths.get(loop) or _late_width(loop)
+        vector = self.widths.found.get(loop) or _late_width(loop)
         if tiles and not any(item.buffer.scope() == "global" for item in accesses(body)):
             vector = max(vector, _late_width(loop))
         if not self._uses_all_threads(layout):
-            vector = max(vector, self.alike.get(loop, 1))
-        vector = math.gcd(vector, _neighbours(layout))
+            vector = max(vector, self.widths.alike.get(loop, 1))
+        neighbours = _neighbours(layout)
+        if neighbours > vector:
+            vector = max(vector, self.widths.laid.get(loop, 1))
+        vector = math.gcd(vector, neighbours)
         fields = (loop.vars, loop_extents(loop), canonical(layout), body, vector)
         if isinstance(loop, RaggedLoop):
             return [*before, RaggedThreadLoop(*fields, loop.cut, loc=loop.loc), *after]

@@ -104,9 +104,9 @@ def _rewritten(known: Known, asked: Set[Var], roads: tuple[Road, ...]) -> Launch
     """The launch with statements that say their layouts, and what it takes in shared memory where two
     statements want different ones."""
     layouts = {buffer: canonical(layout) for buffer, layout in known.layouts.items()}
-    uniformity, (widths, alike) = Uniformity(known.launch), known.widths
+    uniformity = Uniformity(known.launch)
     rewrite = LayoutRewrite(
-        known.warps, uniformity, known.fragments, layouts, known.loops, widths, alike, frozenset(asked)
+        known.warps, uniformity, known.fragments, layouts, known.loops, known.widths, frozenset(asked)
     )
     body = rewrite.launch_body(known.launch.body)
     found = with_roads(replace(known.launch, body=body), (*roads, *rewrite.roads))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.blocks.threads import thread_count
+from tilec.backends.cuda.analysis.layouts.tiles import static_extents
 from tilec.backends.cuda.statement_roles.rings.plan import Plan, Ring, versions
 from tilec.backends.cuda.statement_roles.split.loads import is_loop
 from tilec.backends.cuda.statement_roles.split.raw_tiles import is_read_first
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 
     from tilec.backends.cuda.statement_roles.split.slices import Program
 
+#: Elements of a stage that each lane of a warp loads beside what TMA brings.
+_FEW = 8
+
 
 class OpenedRings:
     """The rings that ``plan`` has for a launch: ``threads`` compute, ``loading`` threads load. ``tiles`` has
@@ -29,7 +35,7 @@ class OpenedRings:
     def __init__(self, launch: Launch, program: Program, plan: Plan) -> None:
         self.launch, self.program, self.plan, self.rings = launch, program, plan, plan.rings
         self.threads = thread_count(launch)
-        self.loading = WARPGROUP if any(ring.by_threads for ring in self.rings) else WARP
+        self.loading = _loading(self.rings, self.threads)
         self.tiles = {tile: made for ring in self.rings for tile, made in versions(ring).items()}
         self.full = {ring: _barriers(ring, "full") for ring in self.rings}
         self.empty = {ring: _barriers(ring, "empty") for ring in self.rings}
@@ -60,10 +66,20 @@ class OpenedRings:
         made: list[Stmt] = []
         for ring in self.rings:
             readers = reading // (WARPGROUP if ring.by_products else WARP)
-            writers = WARPGROUP if ring.by_threads else 1
+            writers = self.loading if ring.by_threads else 1
             made.append(AllocBarrier(self.full[ring], (writers,) * ring.stages))
             made.append(AllocBarrier(self.empty[ring], (readers,) * ring.stages))
         return tuple(made)
+
+
+def _loading(rings: Sequence[Ring], computing: int) -> int:
+    """How many threads load. What TMA does not bring is a warpgroup's, but for few elements beside one
+    warpgroup that computes: registers of three warps that hardly do anything leave a multiprocessor one block
+    where it may hold two."""
+    tiles = [tile for ring in rings if ring.by_threads for tile in ring.tiles]
+    elements = sum(math.prod(static_extents(tile)) for tile in tiles)
+    few = computing == WARPGROUP and elements <= _FEW * WARP
+    return WARP if not tiles or few else WARPGROUP
 
 
 def looped(stmt: Stmt) -> Stmt:

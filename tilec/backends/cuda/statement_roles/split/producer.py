@@ -111,7 +111,8 @@ class Producer:
         made = with_versions((own,), {load.tile: (self._opened.tiles[load.tile], stage)})
         size = load.width * element_bytes(str(load.tile.dtype))
         how = f"cp.async of {size} bytes" if size else "stores"
-        how = f"{how} by the loading warpgroup, ring of {ring.stages} stages"
+        who = "warp" if self._opened.loading == WARP else "warpgroup"
+        how = f"{how} by the loading {who}, ring of {ring.stages} stages"
         for part in load.parts:
             loss = None
             if load.no_box is not None and isinstance(part, Copy):

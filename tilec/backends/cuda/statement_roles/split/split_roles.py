@@ -172,7 +172,8 @@ def loads_by_one_warp(kernel: Kernel, launch: Launch, target: Target) -> bool:
 def check_one_warp_loads(kernel: Kernel, launch: Launch, target: Target) -> None:
     """Unfit for a launch that would get no roles here, or whose producer loads what TMA does not bring."""
     roles = _roles(kernel, replace(launch, body=apart(launch.body)), target)
-    need(roles.loading == WARP, "its producer would load by threads what TMA does not bring")
+    by_threads = any(ring.by_threads for ring in roles.rings)
+    need(not by_threads, "its producer would load by threads what TMA does not bring")
 
 
 def _roles(kernel: Kernel, launch: Launch, target: Target, halves: bool = False) -> _Roles:
