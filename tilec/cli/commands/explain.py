@@ -81,9 +81,9 @@ def command(
         print_json({"variant": variant.title, "stages": list(names), "notes": notes, "launches": roads})
         return
     click.echo("\n".join([variant.title, *schedule_lines(plan.kernels[0], variant, dims)]))
-    click.echo(f"stages: {' '.join(names)} (show one with --stage NAME)")
     for number, launch in enumerate(launches, 1):
         _print_launch(number, launch)
+    click.echo(f"\nstages: {' '.join(names)} (show one with --stage NAME)")
 
 
 def _write_page(file: Path, variant: Variant, schedule: Sequence[str]) -> None:
