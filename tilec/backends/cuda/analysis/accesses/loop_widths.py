@@ -45,8 +45,8 @@ def widest_share(loop: Parallel, threads: int) -> int:
 class VectorWidths(NamedTuple):
     """Per Parallel the widest vector of its global accesses along the last variable, or of its shared ones
     where it has no others: one that leaves each thread a vector, (``alike``) one of loops that several
-    threads run alike, and (``laid``) one of loops whose neighbours in a thread other statements have chosen:
-    as many of them as an access of a shared tile moves."""
+    threads run alike, and (``laid``) one of loops over tiles alone whose neighbours in a thread other
+    statements have chosen: as many of them as an access moves."""
 
     found: dict[Stmt, int]
     alike: dict[Stmt, int]
@@ -88,8 +88,9 @@ class _Widths(ScopedRewrite):
         alike = min(asked, widest_share(stmt, 1))
         if limit < alike:
             self.widths.alike[stmt] = self._width(stmt, alike)
-        tiles = (item for item in self._memory(stmt) if not is_global(item.buffer))
-        self.widths.laid[stmt] = max((self._vector(item, stmt, asked) for item in tiles), default=1)
+        memory = self._memory(stmt)
+        if not any(is_global(item.buffer) for item in memory):
+            self.widths.laid[stmt] = max((self._vector(item, stmt, asked) for item in memory), default=1)
         return [stmt]
 
     def _memory(self, stmt: Parallel) -> list[Access]:
