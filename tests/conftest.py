@@ -41,7 +41,7 @@ _COSTLY = (
     "unit/backends/cpu",
     "unit/backends/cuda",
     "unit/emulate",
-    "unit/kernels",
+    "unit/examples",
 )
 _MOST_CASES, _ONE_IN = 3, 4
 

@@ -1,5 +1,5 @@
 """What runs the sources and launches of the stand-in for Metal (programs/fake_metal.c), in a process that
-loads it: they are compiled for this machine (tests/support/metal_compiled.py).
+loads it: they are compiled for this machine (tests/support/machines/metal_compiled.py).
 ``python metal_device.py LIBRARY TEXT`` runs a script with what stands here."""
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support" / "machines"))
 
 from metal_compiled import compiled
 

@@ -18,3 +18,9 @@ def roads(launch) -> tuple[Road, ...]:
 def losses(launch) -> list[str]:
     """The instruction of every road with a loss, with the condition that it misses."""
     return [f"{road.instruction}: {road.loss.condition}" for road in roads(launch) if road.loss is not None]
+
+
+def no_roles(launch) -> str | None:
+    """Why the warps of a launch got no roles."""
+    missed = (road.loss for road in roads(launch) if road.loss is not None)
+    return next((loss.condition for loss in missed if loss.road == "warp_roles"), None)

@@ -1,4 +1,4 @@
-"""Times every schedule of a kernel at random shapes: what costs are fitted to (benchmarks/gpu/schedules.py).
+"""Times every schedule of a kernel at random shapes, to which benchmarks/gpu/costs/schedules.py fits costs.
 
     python3 schedules.py [--seed N] [--shapes N] [--rows N N] [--columns N N] [--depth N N] [--models]
                          [--queries N N] [--within X] [--seconds N] [--kernel NAME]... [--json FILE]

@@ -1,4 +1,4 @@
-"""Times the variants that matrix kernels choose among, for benchmarks/gpu/balance.py.
+"""Times the variants that matrix kernels choose among, for benchmarks/gpu/costs/balance.py.
 
     python3 variants.py [--random COUNT [--rows N N] [--columns N N] [--depth N N] [--most N] --seed N]
                         [--within X] [--kernel NAME]... [--json FILE]

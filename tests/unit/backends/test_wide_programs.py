@@ -1,5 +1,5 @@
 """Wide random programs on every road that this machine has: the bits of the interpreter.
-``python tests/support/wide_roads.py FIRST LAST`` looks at many."""
+``python tests/support/seeded/wide_roads.py FIRST LAST`` looks at many."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def _read_times(path: Path, kernel: str, variants: Sequence[Variant]) -> Measure
             f"{path} has no times of {kernel}",
             place=Place(str(path)),
             why=f"{type(error).__name__}: {error}",
-            remedy="give what the folder of benchmarks/gpu/schedules.py wrote on the machine with the device",
+            remedy="give what the folder of benchmarks/gpu/costs/schedules.py wrote where the device is",
         ) from error
     if not any(each is not None for each in told):
         raise InputError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from reasons import no_roles
+from told import no_roles
 from variant_code import compile_variant
 
 from tilec.backends.cuda.codegen import images as cuda

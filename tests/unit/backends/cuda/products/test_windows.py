@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from reasons import no_roles
-from told import told
+from told import no_roles, told
 
 import tilec.language as T
 from tilec.backends.cuda.codegen import images as cuda

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from breadth import parametrized
-from reasons import no_roles
+from told import no_roles
 from tvm import tirx
 from variant_code import compile_variant
 

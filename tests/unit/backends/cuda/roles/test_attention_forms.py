@@ -4,7 +4,7 @@ masked at once, sums that start from something."""
 from __future__ import annotations
 
 import pytest
-from reasons import no_roles
+from told import no_roles
 
 from tilec.backends.cuda.attention.emit.share_loads import shared_loads
 from tilec.backends.cuda.attention.nodes import (

@@ -7,7 +7,7 @@ from dataclasses import replace
 import joint_products
 import pytest
 from breadth import parametrized
-from reasons import no_roles
+from told import no_roles
 
 from tilec.backends.cuda.codegen.images import compile_kernel
 from tilec.backends.cuda.matmul.match.launch import match

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from breadth import parametrized
-from reasons import no_roles
+from told import no_roles
 from variant_code import compile_variant
 
 from tilec.backends.cuda.codegen import images as cuda

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from breadth import parametrized
-from reasons import no_roles
+from told import no_roles
 from tvm import tirx
 from tvm.ir import Var
 from variant_code import compile_variant

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from reasons import no_roles
+from told import no_roles
 
 import tilec.backends.cuda
 from tilec.backends.cuda.attention.nodes import AsyncProduct, BoxStore

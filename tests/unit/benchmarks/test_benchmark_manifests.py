@@ -21,7 +21,7 @@ MANIFESTS = [path for path in FOLDER.rglob("*.toml") if _is_manifest(path)]
 
 
 def test_there_are_manifests() -> None:
-    assert FOLDER / "gpu" / "schedules.toml" in MANIFESTS
+    assert FOLDER / "gpu" / "costs" / "schedules.toml" in MANIFESTS
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.stem)

@@ -1,13 +1,13 @@
 """Builds a folder that times the schedules of schedules.toml at random shapes on a machine with a GPU.
 
-    python benchmarks/gpu/schedules.py [--out DIR] [--kernel GLOB]... [--costs OLD.json]...  # here
-    python3 schedules.py --json times.json                             # in DIR, on the machine with the GPU
-    tilec fit benchmarks/gpu/schedules.toml times.json --kernel matmul_float16 --part NAME:M=1..16:4 ...
+    python benchmarks/gpu/costs/schedules.py [--out DIR] [--kernel GLOB]... [--costs OLD.json]...  # here
+    python3 schedules.py --json times.json                        # in DIR, on the machine with the GPU
+    tilec fit benchmarks/gpu/costs/schedules.toml times.json --kernel NAME --part LIST:M=1..16:4 ...
 
 ``--costs`` has costs that are fitted to old times lie in the folder, so that there ``--within 1.35`` leaves
 out what they tell for slow. What `tilec fit` writes is manifests/llm.schedules.toml, from which
-manifests/llm.toml takes the schedules of its 16-bit products. Lists for few rows
-are fitted to times of the library's own variants (balance.py has their seeds), variants_few_h200.json and
+manifests/llm.toml takes the schedules of its 16-bit products. The times lie in measured/. Lists for few rows
+are fitted to those of the library's own variants (balance.py has their seeds), variants_few_h200.json and
 variants_h200.json, by
 
     --kernel matmul_float16 --gain 0.0003 --part matmul_16_few:M=1..16:5
@@ -94,6 +94,7 @@ import argparse
 import copy
 import json
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from functools import cache
@@ -101,8 +102,6 @@ from pathlib import Path
 from typing import Any
 
 import tomlkit
-from bundle import HERE
-from random_shapes import write_runner
 
 from tilec.build.library import build
 from tilec.build.schedules.features import features_of
@@ -111,6 +110,11 @@ from tilec.capacity import CAPACITY
 from tilec.manifest import load_manifest
 from tilec.tune.fit.schedule_file import read_times
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from random_shapes import write_runner
+
+HERE = Path(__file__).resolve().parent
 MANIFEST = HERE / "schedules.toml"
 
 

@@ -1,12 +1,12 @@
 """Chooses schedules of rows for manifests/llm.rows.toml, with costs fitted to times.
 
-    python benchmarks/gpu/schedules.py --kernel "softmax_*" --kernel "*norm*"          # here
+    python benchmarks/gpu/costs/schedules.py --kernel "softmax_*" --kernel "*norm*"    # here
     python3 schedules.py --shapes 400 --rows 1 65536 --json times.json                 # where the GPU is
-    python benchmarks/gpu/rows.py [times.json...] [--write]                            # here
+    python benchmarks/gpu/costs/rows.py [times.json...] [--write]                      # here
 
 Rows are held by a block or a cluster, whose schedules differ by how many columns these hold: each such number
 has the few that pay, fitted to the shapes that have more columns than the next smaller number. Without files
-they are fitted to rows_h200.json, times on an H200 of 26 November 2026.
+they are fitted to measured/rows_h200.json, times on an H200 of 26 November 2026.
 """
 
 from __future__ import annotations
@@ -16,21 +16,18 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import tomlkit
 from balanced import balanced, scaled
-from bundle import SHIPPED_MANIFEST
-from terms import Sum, asked
+from terms import MANIFESTS, MEASURED, Sum, asked
 
 from tilec.build.schedules.fit import Times, few
 from tilec.costs import cost
 from tilec.manifest.guards import parse_guard
 
-HERE = Path(__file__).resolve().parent
-LISTS = SHIPPED_MANIFEST.with_name("llm.rows.toml")
-TIMES = HERE / "rows_h200.json"
+LISTS = MANIFESTS / "llm.rows.toml"
+TIMES = MEASURED / "rows_h200.json"
 #: Which kernel of schedules.toml times a list; softmax of up to 1024 columns has lists of its own.
 TIMED_AS = {
     f"{kernel}{bits}{any_}": f"{kernel}{'' if any_ else '_even'}{dtype}"

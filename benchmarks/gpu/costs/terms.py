@@ -7,6 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+#: Times of GPUs that costs are fitted to.
+MEASURED = Path(__file__).resolve().parent / "measured"
+#: Those that ship, with the lists whose costs change.
+MANIFESTS = Path(__file__).resolve().parents[3] / "manifests"
+
 
 class Sum(ABC):
     """A cost as a sum of terms, for `tilec.build.schedules.fit`."""

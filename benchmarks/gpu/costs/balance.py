@@ -1,18 +1,18 @@
 """Balances costs of manifests/llm.schedules.toml by times of what the library chooses among.
 
-    python benchmarks/gpu/random_shapes.py -o DIR                              # here
-    python3 variants.py --json times.json [--random COUNT --seed N]            # in DIR, where the GPU is
-    python benchmarks/gpu/balance.py times.json... [--list NAME]... [--write]  # here
+    python benchmarks/gpu/random_shapes.py -o DIR                                  # here
+    python3 variants.py --json times.json [--random COUNT --seed N]                # in DIR, where the GPU is
+    python benchmarks/gpu/costs/balance.py times.json... [--list NAME]... [--write]  # here
 
 variants.py times all variants of the list that serves a shape, but for those that cost far more than the
 least. Here the costs of each list are multiplied by factors near 1, so that what is chosen is slower than the
 best by less in the mean (balanced.py): at these shapes and at those that the list was fitted to, where the
 files of schedules.py have them. Without ``--write`` it says what would be gained.
 
-Those that ship come of times on an H200 of 25 November 2026: variants_h200.json, variants_random_h200.json
-(``--random 40 --seed 907``) and variants_few_h200.json (``--random 170 --rows 1 16 --seed 921 --within 3`` of
-16-bit products, ``--rows 1 64 --seed 923`` of linear_int8, and 60 of each by ``--depth 8000 32768 --columns
-1000 32768 --most 400000000 --seed 941 --within 2``).
+Those that ship come of times on an H200 of 25 November 2026 (measured/): variants_h200.json,
+variants_random_h200.json (``--random 40 --seed 907``) and variants_few_h200.json (``--random 170 --rows 1 16
+--seed 921 --within 3`` of 16-bit products, ``--rows 1 64 --seed 923`` of linear_int8, and 60 of each by
+``--depth 8000 32768 --columns 1000 32768 --most 400000000 --seed 941 --within 2``).
 """
 
 from __future__ import annotations
@@ -20,19 +20,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import tomlkit
 from balanced import balanced, mean_loss, scaled
-from bundle import SHIPPED_MANIFEST
-from terms import asked
+from terms import MANIFESTS, MEASURED, asked
 
 from tilec.build.schedules.fit import Times
 from tilec.manifest.guards import parse_guard
 
-HERE = Path(__file__).resolve().parent
-LISTS = SHIPPED_MANIFEST.with_name("llm.schedules.toml")
+LISTS = MANIFESTS / "llm.schedules.toml"
 #: What says how bytes are kept, and not which schedule it is.
 _ASIDE = ("pdl", "evict_first", "evict_last", "constant")
 #: How often a time of the library as it is counts, beside one that its lists were fitted to.
@@ -82,7 +79,7 @@ def _balance(name: str, schedules: Any, fresh: Sequence[Mapping[str, Any]]) -> N
     """Multiplies the costs of a list, and says what that is worth."""
     serves, costs = SERVES[name], [str(each["cost"]) for each in schedules]
     keys = [_key(each["config"]) for each in schedules]
-    old = [json.loads((HERE / file).read_text()) for file in serves.files]
+    old = [json.loads((MEASURED / file).read_text()) for file in serves.files]
     told = list(_times(fresh, serves.kernel, serves.rows, keys))
     before = list(_times(old, serves.timed_as, serves.rows, keys))
     if not told:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks" / "cpu"
+BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks" / "cpu"
 PNG = b"\x89PNG"
 
 ROWS = [

@@ -12,7 +12,7 @@ from example_modules import module_of
 from tilec.capacity import CAPACITY
 from tilec.manifest import load_manifest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 BENCHMARKS = ROOT / "benchmarks" / "gpu"
 
 
@@ -65,7 +65,7 @@ def test_torch_has_a_row_for_every_drawn_shape() -> None:
 
 @pytest.mark.slow
 def test_more_schedules_than_a_library_chooses_among_are_those_of_several_kernels(tmp_path: Path) -> None:
-    schedules = module_of(BENCHMARKS / "schedules.py", "times_of_schedules")
+    schedules = module_of(BENCHMARKS / "costs" / "schedules.py", "times_of_schedules")
     whole = load_manifest(schedules.MANIFEST).kernels
     split = load_manifest(schedules.write_split(tmp_path / "split.toml")).kernels
     configs: dict[str, list[dict[str, Any]]] = {}

@@ -10,7 +10,7 @@ import pytest
 from tilec.build.schedules.fit import Times
 from tilec.costs import cost
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu"
+BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks" / "gpu" / "costs"
 UNITS = 132
 #: Of a large and of a small tile: neither is the better one everywhere.
 TRUE = (

@@ -1,15 +1,15 @@
 """Fits costs of attention in manifests/llm.schedules.toml to times, those of few queries too.
 
-    python benchmarks/gpu/schedules.py --kernel "attention_dense_*"                 # here
+    python benchmarks/gpu/costs/schedules.py --kernel "attention_dense_*"           # here
     python3 schedules.py --queries 1 64 --json times.json                           # where the GPU is
-    python benchmarks/gpu/attention.py [times.json...] [--write]                    # here
+    python benchmarks/gpu/costs/attention.py [times.json...] [--write]              # here
 
 Schedules that join heads and split keys have two launches, of which `tilec fit` tells no cost; what theirs
 are made of stands here. All schedules of a list are fitted together, and balanced (balanced.py). Without
-files they are fitted to attention_h200.json, times on an H200 of 26 November 2026: 160 to 330 shapes for
-each list. 50 have any number of queries (seed 1021), 50 of heads of more than 64 have 2 to 16 (seed 1013),
-the others were drawn before this script was: three in four of them have 1 to 64 or, one in seven, 65 to
-1024.
+files they are fitted to measured/attention_h200.json, times on an H200 of 26 November 2026: 160 to 330
+shapes for each list. 50 have any number of queries (seed 1021), 50 of heads of more than 64 have 2 to 16
+(seed 1013), the others were drawn before this script was: three in four of them have 1 to 64 or, one in
+seven, 65 to 1024.
 """
 
 from __future__ import annotations
@@ -17,20 +17,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import tomlkit
 from balanced import balanced, mean_loss, scaled
-from bundle import SHIPPED_MANIFEST
-from terms import Sum, asked
+from terms import MANIFESTS, MEASURED, Sum, asked
 
 from tilec.build.schedules.fit import Times, fit
 from tilec.manifest.guards import parse_guard
 
-HERE = Path(__file__).resolve().parent
-LISTS = SHIPPED_MANIFEST.with_name("llm.schedules.toml")
-TIMES = HERE / "attention_h200.json"
+LISTS = MANIFESTS / "llm.schedules.toml"
+TIMES = MEASURED / "attention_h200.json"
 #: Which kernel of schedules.toml times a list.
 TIMED_AS = {
     f"attention_{causal}{heads}": f"attention_dense_{causal}{timed}_float16"

@@ -1,5 +1,5 @@
 """Wide random programs beside the interpreter, on every road that this machine has:
-``python tests/support/wide_roads.py FIRST LAST [ROAD ...]`` says of each seed what differs."""
+``python tests/support/seeded/wide_roads.py FIRST LAST [ROAD ...]`` says of each seed what differs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.extend(str(Path(__file__).parents[1] / folder) for folder in ("", "machines"))
+
 from compiled import LEVELS, Library
 from metal_source import TARGET as METAL
 from metal_source import OnMetal
