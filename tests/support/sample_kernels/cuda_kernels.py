@@ -10,7 +10,7 @@ from tilec.ir.text.parser import parse_kernel
 from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.targets import parse_target
 
-SHIPPED = Path(__file__).parents[2] / "examples" / "kernels"
+SHIPPED = Path(__file__).parents[3] / "examples" / "kernels"
 SM80 = parse_target("sm_80")
 EIGHTS = Guard(div=8)
 
