@@ -124,8 +124,9 @@ def _hidden_cast(cast: tirx.Cast) -> Expr:
 
 
 def _hidden_whole_part(cast: tirx.Cast) -> Expr:
-    whole = scalar_dtype(cast).startswith(("int", "uint")) and "float" in dtype_of(cast.value)
-    return tirx.call_pure_extern(dtype_of(cast), _WHOLE, cast.value) if whole else cast
+    if "float" not in dtype_of(cast.value) or not scalar_dtype(cast).startswith(("int", "uint")):
+        return cast
+    return tirx.call_pure_extern(dtype_of(cast), _WHOLE, cast.value)
 
 
 def _shown_whole_part(call: Call) -> Expr:

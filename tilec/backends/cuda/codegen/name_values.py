@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import Var
 
@@ -29,7 +30,12 @@ def name_values() -> Any:
         (tirx.Evaluate, lambda stmt: _with_names(stmt, stmt.value, tirx.Evaluate)),
         (tirx.IfThenElse, _branch),
     ]
-    return body_pass("NameValues", lambda _function: rewritten)
+    return body_pass("NameValues", lambda function: rewritten if _has_names(function.body) else [])
+
+
+def _has_names(body: tirx.Stmt) -> bool:
+    """Whether some value of a body has names inside: few have, and TVM looks sooner than Python does."""
+    return tvm_ffi.structural_walk(body, [(tirx.Let, tvm_ffi.VisitInterrupt)]) is not None
 
 
 def _store(stmt: tirx.BufferStore) -> tirx.Stmt:

@@ -25,17 +25,19 @@ def wide_tensors(launch: LoweredCudaLaunch) -> tuple[int, ...]:
     found: set[object] = set()
     calls: list[Call] = []
 
-    def visit(node: object) -> None:
-        if isinstance(node, tirx.DeclBuffer):
-            begins[node.buffer] = node.data
-        if isinstance(node, Call):
-            calls.append(node)
-        if isinstance(node, TensorLoad) and node.ty.dtype.lanes > 1:
-            found.add(node.source)
-        if isinstance(node, tirx.BufferStore) and node.value.ty.dtype.lanes > 1:
-            found.add(node.buffer)
+    def begin(stmt: tirx.DeclBuffer) -> None:
+        begins[stmt.buffer] = stmt.data
 
-    tvm_ffi.structural_walk(launch.func.body, visit)
+    def load(expr: TensorLoad) -> None:
+        if expr.ty.dtype.lanes > 1:
+            found.add(expr.source)
+
+    def store(stmt: tirx.BufferStore) -> None:
+        if stmt.value.ty.dtype.lanes > 1:
+            found.add(stmt.buffer)
+
+    visits = [(tirx.DeclBuffer, begin), (Call, calls.append), (TensorLoad, load), (tirx.BufferStore, store)]
+    tvm_ffi.structural_walk(launch.func.body, visits)
     single = {arg for each in calls if _takes_element(each) for arg in each.args}
     wide_calls = [each for each in calls if each not in single]
     found.update(var for each in wide_calls for var in _addressed(each))
