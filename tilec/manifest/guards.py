@@ -101,7 +101,7 @@ def _meet(a: Guard, b: Guard) -> Guard:
 
 
 def canonical(guard: Guard) -> Guard:
-    """The one form of all guards that admit the same dimensions."""
+    """A guard that admits one dimension alone as that one; any other as it is."""
     if guard.eq is not None:
         return guard
     low = guard.smallest()

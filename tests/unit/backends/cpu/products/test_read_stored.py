@@ -100,6 +100,19 @@ def test_other_tiles_stay(parts: dict[str, object], found: list[str]) -> None:
     assert [name for name, _ in read(**parts)] == found
 
 
+def counted(bits: int) -> str:
+    """A value that counts set bits, choice by choice."""
+    choices = (f"if_then_else((cast(int32, b[i, j]) >> {bit} & 1) < 1, 0, 1)" for bit in range(bits))
+    return f"cast(float32, {' + '.join(choices)})"
+
+
+def test_choices_that_fall_in_many_ways_are_not_all_gone_through() -> None:
+    """Each doubles the ways of a sum: those of a byte's bits are looked at, of 30 there are a thousand
+    million."""
+    assert [name for name, _ in read(value=counted(8))] == ["f_stored", "K"]
+    assert [name for name, _ in read(value=counted(30))] == ["f", "K"]
+
+
 @pytest.mark.parametrize(
     "parts", [{"also": "K[0, 0] = int8(1)", "access": "inout"}, {"also": "b[0, 0] = int8(1)"}]
 )

@@ -36,6 +36,8 @@ from tilec.lowering.analysis.uses import addressed_in, changed_in, users
 from tilec.lowering.math.float8 import FLOAT8_TYPES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tvm.ir import Expr, Var
 
     from tilec.targets import Target
@@ -52,8 +54,9 @@ CONVERTED = ("float16", "bfloat16", "float32")
 #: The form that gives way to them: that of aarch64's words and of matrix units was not measured beside them.
 _WORDS = "vdpbf16ps"
 
-#: Subexpressions of the longest value that is looked at.
-_LONGEST = 512
+#: Subexpressions of the longest value that is looked at, and ways in which choices of one may fall: sums of
+#: choices have twice as many with each.
+_LONGEST, _MOST_WAYS = 512, 256
 
 
 class StoredTiles:
@@ -179,7 +182,10 @@ def stored_number(value: Expr) -> Expr | None:
         return stored_number(inner) if dtype_of(inner) in CONVERTED else _held(inner)
     if not isinstance(value, (tirx.Add, tirx.Sub)) or dtype_of(value) not in CONVERTED:
         return None
-    sides = [_whole(side) or stored_number(side) for side in (value.a, value.b)]
+    sides = [
+        _whole(side) if isinstance(side, tirx.FloatImm) else stored_number(side)
+        for side in (value.a, value.b)
+    ]
     known = [cast_to(side, "int32") for side in sides if side is not None and dtype_of(side) in SHORT]
     return _held(type(value)(*known)) if len(known) == len(sides) else None
 
@@ -191,11 +197,10 @@ def _held(number: Expr) -> Expr | None:
     return number if dtype_of(number) in SHORT and _byte_type(number) is not None else None
 
 
-def _whole(value: Expr) -> Expr | None:
+def _whole(literal: tirx.FloatImm) -> Expr | None:
     """The whole number that a literal is, small enough for every type of a tile."""
-    number = float(value.value) if isinstance(value, tirx.FloatImm) else None
-    small = number is not None and number.is_integer() and abs(number) <= _MOST
-    return tirx.const(int(number), "int32") if number is not None and small else None
+    number = float(literal.value)
+    return tirx.const(int(number), "int32") if number.is_integer() and abs(number) <= _MOST else None
 
 
 def _byte_type(number: Expr) -> str | None:
@@ -205,12 +210,22 @@ def _byte_type(number: Expr) -> str | None:
 
 
 def _range(number: Expr) -> Interval:
-    """What an integer may be, whichever sides its choices take."""
+    """What an integer may be, whichever sides its choices take; all that its type has where they have more
+    ways to fall than are looked at."""
+    ways = list(islice(_without_choices(number), _MOST_WAYS + 1))
+    if len(ways) > _MOST_WAYS:
+        return of_type(dtype_of(number))
+    return reduce(Interval.joined, (Interval(*bounds(way, sym.Analyzer())) for way in ways))
+
+
+def _without_choices(number: Expr) -> Iterator[Expr]:
+    """An integer for each way in which its choices may fall."""
     choice = next((node for node in walk(number) if choice_of(node) is not None), None)
     if choice is None:
-        return Interval(*bounds(number, sym.Analyzer()))
-    sides = (choice_of(choice) or ())[1:]
-    return reduce(Interval.joined, (_range(with_part(number, choice, side)) for side in sides))
+        yield number
+        return
+    for side in (choice_of(choice) or ())[1:]:
+        yield from _without_choices(with_part(number, choice, side))
 
 
 def _start(load: TensorLoad, moving: tuple[Var, ...]) -> tuple[Expr, ...] | None:
