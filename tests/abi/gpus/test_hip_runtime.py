@@ -12,55 +12,24 @@ from pathlib import Path
 
 import pytest
 from breadth import parametrized
+from device_rows import FORKED, PRELUDE, build_rows
 from linked import link
 
-from tilec.build.library import build
 from tilec.cli.main import run as run_command
 from tilec.package.library.inspect import read_library
 
-ROOT = Path(__file__).resolve().parents[3]
 HERE = Path(__file__).parents[1]
-MANIFEST = f"""\
-edition = 1
-
-[package]
-name = "rows"
-
-[targets]
-hip = ["gfx942", "gfx1100"]
-
-[[kernel]]
-name = "scale_add"
-source = "{ROOT}/examples/kernels/elementwise.py:scale_add"
-dims = {{ n = "dynamic" }}
-args = {{ dtype = "float16" }}
-
-[[kernel]]
-name = "softmax"
-source = "{ROOT}/examples/kernels/softmax.py:softmax"
-dims = {{ M = "dynamic", N = "%64", ldx = "%64" }}
-fallback = "none"
-config = {{ bN = 64 }}
-args = {{ dtype = "float32" }}
-"""
-PRELUDE = """
+SOFTMAX = """
 def softmax(x, index=0):
     y = np.full_like(x, np.nan)
     library.softmax(OnGpu(x, index), Y=OnGpu(y, index), stream=0)
     return y
-def failing(call, *args):
-    try: call(*args)
-    except LaunchError as error: print(error.name, error)
-    else: raise SystemExit("the call should have failed")
-x = np.random.default_rng(1).standard_normal((5, 128), dtype=np.float32)
 """
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("hip")
-    (folder / "rows.toml").write_text(MANIFEST)
-    return build(folder / "rows.toml", folder / "out").report.library
+    return build_rows(tmp_path_factory.mktemp("hip"), 'hip = ["gfx942", "gfx1100"]')
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +46,7 @@ def run(library: Path, script: str, rocm: Path | None = None, **environment: str
     env["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE / "hip_machine"), env.get("PYTHONPATH", "")])
     if rocm is not None:
         env["LD_LIBRARY_PATH"] = str(rocm)
-    command = [sys.executable, str(HERE / "hip_device.py"), str(library), PRELUDE + script]
+    command = [sys.executable, str(HERE / "hip_device.py"), str(library), PRELUDE + SOFTMAX + script]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -126,6 +95,12 @@ failing(softmax, x, 2)
     assert "loaded 2" in said
     assert "TILEC_ERR_NOT_PRELOADED" in said
     assert "there is no AMD GPU 2 among 2" in said
+
+
+def test_forked_children_are_refused(library: Path, rocm: Path) -> None:
+    said = run(library, f'DEVICE = "hip:0"\n{FORKED}', rocm, FAKE_HIP="gfx942").splitlines()
+    refused = [line for line in said if "HIP was in use when this process was forked" in line]
+    assert [line.split()[0] for line in refused] == ["TILEC_ERR_DEVICE"] * 2
 
 
 def test_the_library_tells_of_its_code_objects(library: Path) -> None:

@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from device_rows import FORKED, PRELUDE, build_rows
 from linked import link
 
 from tilec.backends.metal.backend import MetalBackend
-from tilec.build.library import build
 from tilec.cli.main import run as run_command
 from tilec.errors import EnvironmentError_
 from tilec.package.library.runtime import runtime_folder
@@ -24,58 +24,27 @@ from tilec.portable.devices.metal import CORES
 from tilec.verify import verify_library
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the stand-in is for x86-64")
-ROOT = Path(__file__).resolve().parents[3]
 HERE = Path(__file__).parents[1]
-MANIFEST = f"""\
-edition = 1
-
-[package]
-name = "rows"
-
-[targets]
-metal = ["metal3"]
-
-[[kernel]]
-name = "scale_add"
-source = "{ROOT}/examples/kernels/elementwise.py:scale_add"
-dims = {{ n = "dynamic" }}
-args = {{ dtype = "float16" }}
-
-[[kernel]]
-name = "softmax"
-source = "{ROOT}/examples/kernels/softmax.py:softmax"
-dims = {{ M = "dynamic", N = "%64", ldx = "%64" }}
-fallback = "none"
-config = {{ bN = 64 }}
-args = {{ dtype = "float32" }}
-"""
 RUNTIME = """\
 #define METAL_OBJC "libfakemetal.so"
 #define METAL_FRAMEWORK "libfakemetal.so"
 #include "devices/metal/metal.c"
 """
-PRELUDE = """
+SOFTMAX = """
 def softmax(x, stream=0, offset=0):
     y = np.full_like(x, np.nan)
     library.softmax(OnGpu(x, offset), Y=OnGpu(y), stream=stream)
     wanted = np.exp(x - x.max(1, keepdims=True))
     np.testing.assert_allclose(y, wanted / wanted.sum(1, keepdims=True), rtol=2e-6)
-def failing(call, *args):
-    try: call(*args)
-    except LaunchError as error: print(error.name, error)
-    else: raise SystemExit("the call should have failed")
-x = np.random.default_rng(1).standard_normal((5, 128), dtype=np.float32)
 """
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("metal")
-    (folder / "rows.toml").write_text(MANIFEST)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MetalBackend, "runtime", RUNTIME)
         patch.setattr(MetalBackend, "fits", lambda *_: True)
-        return build(folder / "rows.toml", folder / "out").report.library
+        return build_rows(tmp_path_factory.mktemp("metal"), 'metal = ["metal3"]')
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +58,7 @@ def metal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(library: Path, script: str, metal: Path, **environment: str) -> str:
     """What a script prints, in a process that finds the stand-in in ``metal``."""
     env = {**os.environ, "LD_LIBRARY_PATH": str(metal), **environment}
-    command = [sys.executable, str(HERE / "metal_device.py"), str(library), PRELUDE + script]
+    command = [sys.executable, str(HERE / "metal_device.py"), str(library), PRELUDE + SOFTMAX + script]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -140,6 +109,12 @@ def test_other_devices_are_told_what_there_is(library: Path, metal: Path) -> Non
 def test_pipelines_of_other_lanes_are_refused_each_time(library: Path, metal: Path) -> None:
     said = run(library, "failing(softmax, x)\nfailing(softmax, x)", metal, FAKE_METAL_LANES="16")
     assert said.count("its pipeline has 16 lanes and up to 1024 threads, the code 32 and") == 2
+
+
+def test_forked_children_are_refused(library: Path, metal: Path) -> None:
+    said = run(library, f'DEVICE = "metal:0"\n{FORKED}', metal).splitlines()
+    refused = [line for line in said if "Metal was in use when this process was forked" in line]
+    assert [line.split()[0] for line in refused] == ["TILEC_ERR_DEVICE"] * 2
 
 
 def test_a_machine_without_metal(library: Path, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ typedef struct hip_device {
   arch_list archs;
 } hip_device;
 LOCAL tilec_status hip_device_get(int32_t number, hip_device** out);
+LOCAL void hip_forget_devices(void); /* in a child, to which the driver is refused */
 LOCAL tilec_status hip_archs(int32_t device, const arch_list** out);
 LOCAL int64_t hip_units(const tilec_exec* exec);
 LOCAL hip_device* hip_device_of(const arch_list* archs); /* whose list it is: one of hip_archs */

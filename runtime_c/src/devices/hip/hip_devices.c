@@ -65,10 +65,13 @@ LOCAL tilec_status hip_device_get(int32_t number, hip_device** out) {
   return TILEC_OK;
 }
 
+LOCAL void hip_forget_devices(void) {
+  for (int i = 0; i < MAX_HIP_DEVICES; i++) atomic_store(&hip_devices[i].known, false);
+}
+
 LOCAL tilec_status hip_archs(int32_t number, const arch_list** out) {
   hip_device* device;
-  tilec_status status = hip_open(); /* refuses in a forked child */
-  if (LIKELY(status == TILEC_OK)) status = hip_device_get(number, &device);
+  tilec_status status = hip_device_get(number, &device);
   if (LIKELY(status == TILEC_OK)) *out = &device->archs;
   return status;
 }

@@ -38,6 +38,7 @@ typedef struct metal_device {
   arch_list archs;
 } metal_device;
 LOCAL tilec_status metal_device_get(int32_t number, metal_device** out);
+LOCAL void metal_forget_devices(void); /* in a child, to which the driver is refused */
 LOCAL tilec_status metal_archs(int32_t device, const arch_list** out);
 LOCAL int64_t metal_units(const tilec_exec* exec);
 LOCAL metal_device* metal_device_of(const arch_list* archs); /* whose list it is: one of metal_archs */

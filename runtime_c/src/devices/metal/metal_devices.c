@@ -65,10 +65,13 @@ LOCAL tilec_status metal_device_get(int32_t number, metal_device** out) {
   return TILEC_OK;
 }
 
+LOCAL void metal_forget_devices(void) {
+  for (int i = 0; i < MAX_METAL_DEVICES; i++) atomic_store(&metal_devices[i].known, false);
+}
+
 LOCAL tilec_status metal_archs(int32_t number, const arch_list** out) {
   metal_device* device;
-  tilec_status status = metal_open(); /* refuses in a forked child */
-  if (LIKELY(status == TILEC_OK)) status = metal_device_get(number, &device);
+  tilec_status status = metal_device_get(number, &device);
   if (LIKELY(status == TILEC_OK)) *out = &device->archs;
   return status;
 }

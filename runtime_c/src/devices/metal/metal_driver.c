@@ -9,7 +9,11 @@ static device_driver metal_driver = DEVICE_DRIVER("Metal");
 
 LOCAL void metal_lock(void) { system_lock(&metal_driver.mutex); }
 LOCAL void metal_unlock(void) { system_unlock(&metal_driver.mutex); }
-LOCAL void metal_after_fork(void) { driver_after_fork(&metal_driver); }
+
+LOCAL void metal_after_fork(void) {
+  driver_after_fork(&metal_driver);
+  if (metal_driver.forked) metal_forget_devices();
+}
 
 /* The words of an NSError. */
 static const char* metal_words(metal_id error) {
