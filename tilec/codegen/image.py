@@ -21,9 +21,14 @@ value (128 bytes each, aligned to 64, __grid_constant__), which the runtime enco
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from tilec.lowering.lowered import LoweredKernel
+    from tilec.targets import Target
 
 _Launch = TypeVar("_Launch", bound="DeviceLaunch")
 
@@ -115,3 +120,24 @@ class Image:
     compiler: str = ""
     min_driver: int = 0
     needs: str = ""
+
+
+def image_with(
+    code: bytes,
+    lowered: LoweredKernel,
+    target: Target,
+    launches: Iterable[LaunchCode],
+    compiler: str = "",
+    min_driver: int = 0,
+) -> Image:
+    """The image of a lowered variant, whose machine code is ``code``."""
+    return Image(
+        target=target.name,
+        code=code,
+        sha256=hashlib.sha256(code).hexdigest(),
+        launches=tuple(launches),
+        workspace=tuple(WorkspaceSlice(name, size) for name, size in lowered.workspace),
+        compiler=compiler,
+        min_driver=min_driver,
+        needs=lowered.needs,
+    )

@@ -6,14 +6,12 @@ function, and what verify, bench and tune want of a device."""
 
 from __future__ import annotations
 
-import hashlib
-
 from toy_device import ToyDevice
 
 from tilec.backends.base import Backend
 from tilec.backends.ceilings import Ceilings
 from tilec.backends.limits import Limits
-from tilec.codegen.image import Image, LaunchCode
+from tilec.codegen.image import LaunchCode, image_with
 from tilec.families import forget, register
 from tilec.ir.text.printer import format_kernel
 from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
@@ -99,7 +97,7 @@ class ToyBackend(Backend):
     def compile_kernel(self, lowered, target, symbol_prefix):
         code = self.source(lowered, target, symbol_prefix).encode()
         launches = (LaunchCode(f"{symbol_prefix}_0", ("1",), (1, 1, 1)),)
-        return Image(target.name, code, hashlib.sha256(code).hexdigest(), launches, needs=lowered.needs)
+        return image_with(code, lowered, target, launches)
 
     def source_suffix(self, text):
         return ".tile"

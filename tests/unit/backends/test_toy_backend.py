@@ -129,7 +129,7 @@ def test_stages_and_manifests_know_the_family(made, tmp_path) -> None:
 @pytest.fixture
 def elsewhere(monkeypatch) -> None:
     """Other processes find the family, too."""
-    folders = [str(ROOT / "tests" / "support"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    folders = [str(ROOT / "tests" / "support" / "machines"), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
 
 

@@ -7,7 +7,6 @@ libm. The bytes depend on the function bodies, the target and the compiler alone
 
 from __future__ import annotations
 
-import hashlib
 import re
 import tempfile
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.backends.cpu.codegen.foreign import llvm_text
 from tilec.codegen.failures import failure
-from tilec.codegen.image import RUNTIME_CALLS, RUNTIME_FACTS, Image, LaunchCode, WorkspaceSlice
+from tilec.codegen.image import RUNTIME_CALLS, RUNTIME_FACTS, Image, LaunchCode, image_with
 from tilec.codegen.objects import trimmed, undefined_symbols
 from tilec.disk import require_room
 from tilec.errors import UnsupportedError
@@ -69,17 +68,11 @@ def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -
     module = _build(lowered, target, symbol_prefix)
     code = _object_bytes(module)
     calls = _libm_calls(lowered, target, code)
-    return Image(
-        target=target.name,
-        code=code,
-        sha256=hashlib.sha256(code).hexdigest(),
-        launches=tuple(
-            _launch_code(launch, _symbol(symbol_prefix, index), calls)
-            for index, launch in enumerate(lowered.launches)
-        ),
-        workspace=tuple(WorkspaceSlice(name, size) for name, size in lowered.workspace),
-        needs=lowered.needs,
+    launches = (
+        _launch_code(launch, _symbol(symbol_prefix, index), calls)
+        for index, launch in enumerate(lowered.launches)
     )
+    return image_with(code, lowered, target, launches)
 
 
 def assembly(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:

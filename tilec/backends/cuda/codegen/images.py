@@ -6,7 +6,6 @@ variant. The bytes depend on the function bodies, the target and the compilers a
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -20,7 +19,7 @@ from tilec.backends.cuda.gpu import gpu_of
 from tilec.backends.cuda.launch import CudaLaunch, LoweredCudaLaunch, launches_of
 from tilec.backends.cuda.limits import has_tma
 from tilec.codegen.failures import failure
-from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
+from tilec.codegen.image import Image, LaunchCode, image_with
 from tilec.errors import CompileError, Kind
 from tilec.ir import options
 from tilec.ir.roads import Road, encode, in_order, multipliers, road_at
@@ -55,19 +54,11 @@ def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -
     _check_waits(lowered, target, text)
     made = compiler.compile(text, target.name, author_flags(lowered))
     reports = read_cubin(made.code) | parse_report(made.log)
-    return Image(
-        target=target.name,
-        code=made.code,
-        sha256=hashlib.sha256(made.code).hexdigest(),
-        launches=tuple(
-            _launch_code(lowered, index, f"{symbol_prefix}_{index}", target, reports)
-            for index in range(len(lowered.launches))
-        ),
-        workspace=tuple(WorkspaceSlice(name, size) for name, size in lowered.workspace),
-        compiler=describe(compiler),
-        min_driver=min_driver(target, compiler),
-        needs=lowered.needs,
+    launches = (
+        _launch_code(lowered, index, f"{symbol_prefix}_{index}", target, reports)
+        for index in range(len(lowered.launches))
     )
+    return image_with(made.code, lowered, target, launches, describe(compiler), min_driver(target, compiler))
 
 
 def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:

@@ -4,7 +4,6 @@ The bytes depend on the function bodies, the target and the compilers alone."""
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.codegen.device_source import device_functions, device_source, tir_text
@@ -16,7 +15,7 @@ from tilec.backends.hip.codegen.header import header
 from tilec.backends.hip.codegen.notes import KernelNote, read_notes
 from tilec.backends.hip.codegen.text import amd_text
 from tilec.backends.hip.launch import HipLaunch
-from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
+from tilec.codegen.image import Image, LaunchCode, image_with
 from tilec.ir.roads import encode, in_order, multipliers, road_at
 
 if TYPE_CHECKING:
@@ -34,18 +33,11 @@ def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -
     check_limits(lowered, target)
     code = code_object(source(lowered, target, symbol_prefix), target)
     notes = read_notes(code)
-    return Image(
-        target=target.name,
-        code=code,
-        sha256=hashlib.sha256(code).hexdigest(),
-        launches=tuple(
-            _launch_code(launch, f"{symbol_prefix}_{index}", notes)
-            for index, launch in enumerate(launches_of(lowered))
-        ),
-        workspace=tuple(WorkspaceSlice(name, size) for name, size in lowered.workspace),
-        compiler=compiler_name(),
-        needs=lowered.needs,
+    launches = (
+        _launch_code(launch, f"{symbol_prefix}_{index}", notes)
+        for index, launch in enumerate(launches_of(lowered))
     )
+    return image_with(code, lowered, target, launches, compiler_name())
 
 
 def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:

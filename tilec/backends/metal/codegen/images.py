@@ -4,7 +4,6 @@ The bytes depend on the function bodies alone."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from tilec.backends.cuda.launch import LoweredCudaLaunch, launches_of
 from tilec.backends.metal.codegen.header import header
 from tilec.backends.metal.codegen.helpers import Helpers
 from tilec.backends.metal.codegen.writer import FunctionWriter
-from tilec.codegen.image import Image, LaunchCode, PersistentLaunch, WorkspaceSlice
+from tilec.codegen.image import Image, LaunchCode, PersistentLaunch, image_with
 from tilec.ir.roads import encode, multipliers
 
 if TYPE_CHECKING:
@@ -32,18 +31,10 @@ def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -
     for."""
     check_limits(lowered, target)
     code = source(lowered, target, symbol_prefix).encode() + b"\0"
-    return Image(
-        target=target.name,
-        code=code,
-        sha256=hashlib.sha256(code).hexdigest(),
-        launches=tuple(
-            _launch_code(launch, f"{symbol_prefix}_{index}")
-            for index, launch in enumerate(launches_of(lowered))
-        ),
-        workspace=tuple(WorkspaceSlice(name, size) for name, size in lowered.workspace),
-        compiler="Metal, at run time",
-        needs=lowered.needs,
+    launches = (
+        _launch_code(launch, f"{symbol_prefix}_{index}") for index, launch in enumerate(launches_of(lowered))
     )
+    return image_with(code, lowered, target, launches, "Metal, at run time")
 
 
 def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:

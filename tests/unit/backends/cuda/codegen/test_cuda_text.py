@@ -37,7 +37,7 @@ def test_a_driver_and_foreign_compilers_change_nothing(tmp_path: Path) -> None:
     if runtime is None:
         pytest.skip("this TVM has no library for GPUs")
     environment = stand_in(tmp_path, runtime)
-    here = Path(__file__).parents[4] / "support"
+    here = Path(__file__).parents[4] / "support" / "sample_kernels"
     done = subprocess.run(
         [sys.executable, "-c", CHILD], env=environment, cwd=here, capture_output=True, text=True, check=False
     )
