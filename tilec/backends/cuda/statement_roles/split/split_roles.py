@@ -29,7 +29,7 @@ from tilec.backends.cuda.nodes import EachTile, GridMeet
 from tilec.backends.cuda.statement_roles.rings.plan import Plan, plan_rings
 from tilec.backends.cuda.statement_roles.split.consumer import Consumer
 from tilec.backends.cuda.statement_roles.split.join_loops import joined
-from tilec.backends.cuda.statement_roles.split.loads import apart, is_loop
+from tilec.backends.cuda.statement_roles.split.loads import apart, filled, is_loop
 from tilec.backends.cuda.statement_roles.split.made_tiles import with_made_tiles
 from tilec.backends.cuda.statement_roles.split.opened_rings import OpenedRings
 from tilec.backends.cuda.statement_roles.split.order import order_of
@@ -38,7 +38,7 @@ from tilec.backends.cuda.statement_roles.split.producer import Producer
 from tilec.backends.cuda.statement_roles.split.raw_tiles import with_raw_tiles
 from tilec.backends.cuda.statement_roles.split.registers import MOST_GROUPS, handed_on
 from tilec.backends.cuda.statement_roles.split.slices import Program
-from tilec.backends.cuda.statement_roles.split.tile_turns import GROUPS, TileTurns
+from tilec.backends.cuda.statement_roles.split.tile_turns import GROUPS, TileTurns, may_take_turns
 from tilec.backends.cuda.statement_roles.split.uses import check_ends
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.strategy import check_hints, check_launch
@@ -142,7 +142,8 @@ def _in_turns(kernel: Kernel, launch: Launch, target: Target, halves: bool) -> _
         form = step.launch(form)
     if thread_count(form) == WARPGROUP:
         form = replace(form, threads=(GROUPS * WARPGROUP, 1, 1))
-    if form is launch:
+    filling = [stmt for stmt in walk(form.body) if filled(stmt) is not None]
+    if form is launch or not may_take_turns(form, filling):
         return None
     with suppress(Unfit):
         roles = _roles(kernel, replace(form, body=apart(form.body)), target, halves)

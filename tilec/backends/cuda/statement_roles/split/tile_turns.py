@@ -18,7 +18,7 @@ With int8 the first of these take 910, 701 and 804, the second ones 188, 147 and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -75,9 +75,9 @@ def turns_at_tiles(launch: Launch, program: Program, loads: Mapping[Stmt, Load])
     """How many warpgroups of a launch take tiles in turns: all of them, where blocks walk over tiles, loops
     of products do nothing but multiply what ``loads`` bring, and one warpgroup holds a tile's sums. 1 where
     they share each tile."""
-    threads, asked = thread_count(launch), launch.schedule.pingpong
+    threads = thread_count(launch)
     groups = threads // WARPGROUP
-    if groups == 1 or asked is False or is_one_wave(launch):
+    if not may_take_turns(launch, loads):
         return 1
     if order_of(launch, program, list(loads), threads, guarded=True) is None:
         return 1
@@ -86,8 +86,15 @@ def turns_at_tiles(launch: Launch, program: Program, loads: Mapping[Stmt, Load])
         return 1
     guard = guard_of(launch.body)
     around = (outer for load in loads for outer in program.around[load] if outer is not guard)
-    alike = all(_is_counted(outer, program) for outer in around)
-    return groups if alike and _only_multiplies(launch, loads) else 1
+    return groups if all(_is_counted(outer, program) for outer in around) else 1
+
+
+def may_take_turns(launch: Launch, loads: Collection[Stmt]) -> bool:
+    """Whether nothing but what comes of ``loads`` can keep the warpgroups of a launch from turns; ``loads``
+    may hold statements that turn out to be none."""
+    if thread_count(launch) <= WARPGROUP or launch.schedule.pingpong is False or is_one_wave(launch):
+        return False
+    return _only_multiplies(launch, loads)
 
 
 def _is_counted(outer: Stmt, program: Program) -> bool:
@@ -100,8 +107,9 @@ def _is_counted(outer: Stmt, program: Program) -> bool:
     return not counters and not any(True for end in ends for _ in loads_in(end))
 
 
-def _only_multiplies(launch: Launch, loads: Mapping[Stmt, Load]) -> bool:
-    """Whether loops with products have nothing else, and one warpgroup carries out each product."""
+def _only_multiplies(launch: Launch, loads: Collection[Stmt]) -> bool:
+    """Whether loops with products have nothing else but ``loads``, and one warpgroup carries out each
+    product."""
     chooser = Chooser(launch, None)
     brought = {inner for load in loads for inner in walk((load,))}
     loops = [stmt for stmt in walk(launch.body) if is_loop(stmt) and _multiplies(stmt)]
