@@ -19,7 +19,7 @@ typedef struct kernel {
 
 static int current, capturing, loaded;
 static uintptr_t graph, graphs; /* the one that is captured; how many there were */
-void fake_hip_capture(int on) { capturing = on; }
+void fake_hip_capture(int on) { capturing = on; } /* 2: another stream than the one of NULL does */
 int fake_hip_loaded(void) { return loaded; }
 
 static const char* devices(void) {
@@ -93,7 +93,10 @@ int hipModuleGetFunction(void** out, void* module, const char* name) {
 }
 
 int hipThreadExchangeStreamCaptureMode(int* mode) { return (void)mode, 0; }
-int hipStreamIsCapturing(void* stream, int* out) { return (void)stream, *out = capturing || graph, 0; }
+int hipStreamIsCapturing(void* stream, int* out) {
+  *out = capturing == 1 || graph;
+  return !stream && capturing == 2 ? 906 : 0; /* hipErrorStreamCaptureImplicit */
+}
 
 int hipModuleLaunchKernel(kernel* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                           unsigned bz, unsigned shared, void* stream, void** params, void** extra) {

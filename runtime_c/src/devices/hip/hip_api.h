@@ -9,7 +9,8 @@ typedef struct ihipStream* hipStream;
 typedef struct ihipModule* hipModule;
 typedef struct ihipFunction* hipFunction;
 
-enum { HIP_OK = 0, HIP_CAPTURE_NONE = 0, HIP_CAPTURE_MODE_RELAXED = 2 };
+enum { HIP_OK = 0, HIP_CAPTURE_IMPLICIT = 906 };
+enum { HIP_CAPTURE_NONE = 0, HIP_CAPTURE_MODE_RELAXED = 2 };
 
 /* Where two versions of hipDeviceProp_t have what the runtime reads: R0600 is of ROCm 6 on. Both are shorter
  * than the room that is given to them. */

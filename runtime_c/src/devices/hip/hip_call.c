@@ -65,16 +65,19 @@ static tilec_status hip_load(const kernel_record* kernel, const variant_record* 
   return hip_fail(TILEC_ERR_DRIVER, kernel->info.name, "loading a code object", result);
 }
 
+/* As on CUDA the stream NULL cannot be asked while another one captures: that answer means capturing too. */
 static tilec_status hip_ensure_loaded(const kernel_record* kernel, const variant_record* variant,
                                       const tilec_exec* exec, const hip_device* device) {
   int capturing = HIP_CAPTURE_NONE;
   if (LIKELY(hip_ready(variant, device))) return TILEC_OK;
   hipError result = hip.stream_is_capturing((hipStream)exec->stream, &capturing);
+  if (capturing != HIP_CAPTURE_NONE || result == HIP_CAPTURE_IMPLICIT) {
+    return fail(TILEC_ERR_NOT_PRELOADED,
+                "%s: variant %u is not loaded and the stream is capturing; preload() first",
+                kernel->info.name, variant->info.id);
+  }
   if (result != HIP_OK) return hip_fail(TILEC_ERR_DEVICE, kernel->info.name, "asking the stream", result);
-  if (capturing == HIP_CAPTURE_NONE) return hip_load(kernel, variant, device);
-  return fail(TILEC_ERR_NOT_PRELOADED,
-              "%s: variant %u is not loaded and the stream is capturing; preload() first", kernel->info.name,
-              variant->info.id);
+  return hip_load(kernel, variant, device);
 }
 
 static tilec_status hip_preload_kernel(const kernel_record* kernel, const hip_device* device) {
