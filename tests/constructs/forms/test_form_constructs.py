@@ -168,6 +168,25 @@ def test_a_scalar_may_size_tensors():
         kernel(4, a, wanted)
 
 
+@pytest.mark.parametrize("extent", ["rows", "total"])
+def test_a_scalar_may_have_the_name_of_a_dynamic_size(extent):
+    """It is passed like any other, whether a tensor has that size or not."""
+    total, rows = T.dynamic("total, rows")
+    size = {"rows": rows, "total": total}[extent]
+
+    @T.prim_func
+    def first_rows(A: T.Tensor((size, 2), "float32"), rows: T.int32, B: T.Tensor((size, 2), "float32")):
+        with T.Kernel(rows, threads=32) as bx:
+            for j in T.Parallel(2):
+                B[bx, j] = A[bx, j] + rows
+
+    a, b = array(5, 2), np.zeros((5, 2), np.float32)
+    count = {"rows": 5, "total": 3}[extent]
+    tilec.compile(first_rows, target="cpu")(a, count, b)
+    np.testing.assert_allclose(b[:count], a[:count] + count)
+    assert not b[count:].any()
+
+
 # Sizes ----------------------------------------------------------------------------------------------------
 
 

@@ -48,10 +48,12 @@ class ScalarSizesTensorError(SourceError):
 
 @dataclass
 class Signature:
-    """The parameters of a kernel while it is traced, by name in order. ``names`` and ``dtypes`` are what
-    `filled_in` takes for parameters that leave sizes to the arguments."""
+    """The parameters of a kernel while it is traced, by name in order; ``sizes`` are scalars that are
+    dimensions instead. ``names`` and ``dtypes`` are what `filled_in` takes for parameters that leave sizes to
+    the arguments."""
 
     params: dict[str, Any] = field(default_factory=dict)
+    sizes: list[str] = field(default_factory=list)
     names: Mapping[str, str] = field(default_factory=dict)
     dtypes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -82,6 +84,7 @@ class Signature:
 
         session = sessions.current(name)
         if name in session.dims:
+            self.sizes.append(name)
             return session.dimension(name, str(kind))
         if kind.lanes != 1:
             raise unsupported(f"a scalar parameter of {kind}", remedy="pass the lanes one by one")
@@ -264,18 +267,23 @@ class Run:
         texts += [text for tensor in tensors for text in tensor.strides or ()]
         found = [word for text in texts for word in _WORD.findall(text) if word not in _CALLS]
         self._check_num_sms(found)
-        for param in params:
-            if isinstance(param, ir.ScalarParam) and param.name in found:
-                raise ScalarSizesTensorError(
-                    f"scalar parameter {param.name} of {self.captured.name} sizes a tensor",
-                    captured=self.captured,
-                    why="callers then give it as a dimension",
-                    remedy=f'add {param.name} = "dynamic" (or an integer, or a guard) to dims',
-                    scalar=param.name,
-                )
+        self._check_scalars([p.name for p in params if isinstance(p, ir.ScalarParam) and p.name in found])
         idle = self._idle(self.session.opened - set(found), body)
         names = dict.fromkeys([*found, *self.session.dims])
         return tuple(self._dim(name) for name in names if name not in idle)
+
+    def _check_scalars(self, sizing: list[str]) -> None:
+        """Scalars that size tensors, or have the name of a T.dynamic, are dimensions that dims lists."""
+        named = [name for name in self.signature.sizes if name in self.session.opened]
+        for name in (*sizing, *named):
+            raise ScalarSizesTensorError(
+                f"scalar parameter {name} of {self.captured.name} "
+                + ("is a T.dynamic, too" if name in named else "sizes a tensor"),
+                captured=self.captured,
+                why="callers then give it as a dimension",
+                remedy=f'add {name} = "dynamic" (or an integer, or a guard) to dims',
+                scalar=name,
+            )
 
     def _idle(self, names: set[str], body: ir.Block) -> set[str]:
         """Which of these dimensions no statement mentions, and no shape of what it names."""
