@@ -64,16 +64,18 @@ class _Trips:
 
     def _rows_apart(self, stmt: Stmt) -> Iterator[Access]:
         """The elements of tensors that lie in rows apart which ``stmt``, a loop over rows and columns, reads
-        in this trip alone, at places that are known all over the trip."""
+        in this trip alone, at places that are known all over the trip. Names from outside of the loop stay:
+        written out they may be long."""
         if not isinstance(stmt, Parallel) or len(stmt.vars) != _AXES:
             return
         inner = {var for each in walk(self.loop.body) for var in defined(each)} - set(stmt.vars)
+        of_trip = values_of(walk(self.loop.body))
         for item in accesses(stmt.body):
             *rows, column = (inlined(index, self.names) for index in item.indices)
             anew = any(uses(row, (self.loop.var,)) for row in rows) and _are_apart(rows, stmt.vars[0])
             is_known = not any(_names(row, inner) for row in rows)
             if anew and is_known and column.same_as(stmt.vars[1]) and item.buffer.scope() == "global":
-                yield replace(item, indices=(*rows, column))
+                yield replace(item, indices=tuple(inlined(index, of_trip) for index in item.indices))
 
     def _ahead(self, fill: Stmt, following: Stmt, is_last: bool) -> Stmt:
         """``fill``, which asks for what ``following`` reads, in the next trip where it ``is_last``."""
