@@ -288,6 +288,33 @@ def test_vectors_of_threads_between_tile_operations():
 
 
 @tilec.jit
+def doubled_in_vectors(A, B, n: int = 64, trips: int = 2):
+    """Threads write an operand by vectors of their own, which wgmma reads by itself on sm_90a."""
+    A: T.Tensor[[n, trips * n], T.float16]
+    B: T.Tensor[[trips * n, n], T.float16]
+    C = T.empty((n, n), T.float32)
+    with T.Kernel(1, threads=128):
+        tx = T.get_thread_binding()
+        As, Bs = T.alloc_shared((n, n), T.float16), T.alloc_shared((n, n), T.float16)
+        acc = T.alloc_fragment((n, n), T.float32)
+        T.clear(acc)
+        for k in T.serial(trips):
+            T.copy(B[k * n, 0], Bs)
+            for r in T.serial(n * n // 8 // 128):
+                at = r * 128 + tx
+                for v in T.vectorized(8):
+                    As[at // 8, at % 8 * 8 + v] = A[at // 8, k * n + at % 8 * 8 + v] * T.float16(2)
+            T.gemm(As, Bs, acc)
+        T.copy(acc, C)
+    return C
+
+
+def test_products_see_what_threads_write_by_vectors():
+    a, b = (np.random.default_rng(seed).integers(-3, 4, (128, 64)).astype(np.float16) for seed in (1, 2))
+    agree(doubled_in_vectors, np.ascontiguousarray(a.T), b, expected=2 * a.T.astype("f4") @ b.astype("f4"))
+
+
+@tilec.jit
 def sums_of_rows(X, n: int = 128):
     M = T.const("M")
     X: T.Tensor[[M, n], T.float32]

@@ -11,6 +11,7 @@ from tilec.backends.cuda.nodes import (
     AsyncGather,
     ProxyFence,
     ThreadLoop,
+    ThreadVector,
     TurnTile,
     WaitGroup,
 )
@@ -22,7 +23,9 @@ from tilec.lowering.passes.base import BlockRewrite, LaunchPass
 if TYPE_CHECKING:
     from tvm.ir import Var
 
-_WRITERS = (Store, Atomic, ThreadLoop, TurnTile)
+#: Loops whose bodies are one thread's, and may become one move: a fence stands behind them.
+_LOOPS = (ThreadLoop, ThreadVector)
+_WRITERS = (Store, Atomic, *_LOOPS, TurnTile)
 
 
 class FenceProxies(LaunchPass):
@@ -53,11 +56,10 @@ class FenceProxies(LaunchPass):
 
 
 def _rewritten(block: Block, rewrite: BlockRewrite) -> Block:
-    """``block`` with ``rewrite`` applied to blocks of statements; the body of a ThreadLoop is one
-    thread's."""
+    """``block`` with ``rewrite`` applied to blocks of statements, outside of loops that stay whole."""
     inside = (
         stmt
-        if isinstance(stmt, (ThreadLoop, AsyncGather))
+        if isinstance(stmt, (*_LOOPS, AsyncGather))
         else with_children(stmt, [_rewritten(inner, rewrite) for inner in children(stmt)])
         for stmt in block
     )
@@ -67,5 +69,5 @@ def _rewritten(block: Block, rewrite: BlockRewrite) -> Block:
 def _writes(stmt: Stmt, tiles: set[Var], kinds: tuple[type, ...]) -> bool:
     if not isinstance(stmt, kinds):
         return False
-    inside = walk((stmt,)) if isinstance(stmt, ThreadLoop) else (stmt,)
+    inside = walk((stmt,)) if isinstance(stmt, _LOOPS) else (stmt,)
     return any(tiles & set(written(inner)) for inner in inside)
