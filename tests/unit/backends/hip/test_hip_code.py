@@ -13,6 +13,7 @@ from device_kernels import add
 from linked import link
 
 from tilec.backends.base import backend_of
+from tilec.backends.cuda.device import moves
 from tilec.backends.hip.chips import CHIPS
 from tilec.backends.hip.codegen import images
 from tilec.backends.hip.codegen.compiler import code_object
@@ -64,6 +65,13 @@ def test_instructions_become_functions() -> None:
     shared = amd_text("extern __shared__ __align__(64) uchar pool[];")
     assert shared.startswith("extern __attribute__((tilec_lds, aligned(64))) uchar pool_lds[];")
     assert amd_text('  asm volatile("cp.async.wait_group 2;" :  :  : "memory");').strip() == ""
+
+
+def test_words_of_elements_are_read_by_types_that_may_alias() -> None:
+    text = amd_text("".join(helper.text for helper in (moves.bits(2), moves.fetch(4), moves.move(1))))
+    assert "*(const tilec_any_ushort*)from" in text
+    assert "*(tilec_any_uint*)to = *(const tilec_any_uint*)from;" in text
+    assert "((uchar*)to)[to_at] = ((const uchar*)from)[from_at];" in text
 
 
 def test_what_is_left_of_nvidia_is_refused() -> None:

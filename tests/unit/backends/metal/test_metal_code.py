@@ -30,8 +30,8 @@ def test_pointers_have_spaces() -> None:
     assert "(threadgroup void* to, long to_at, device const void* from, long from_at)" in text
     assert "((threadgroup uint4*)to)[to_at] = ((device const uint4*)from)[from_at];" in text
     text = written(ends.read_end(16, 2), "thread", "device")
-    assert "((device const unsigned short*)from)[at + i]" in text
-    assert "((thread unsigned*)to)[i]" in text
+    assert "((device const tilec_any_ushort*)from)[at + i]" in text
+    assert "((thread tilec_any_uint*)to)[i]" in text
 
 
 def test_exchanges_are_told_their_place() -> None:

@@ -13,6 +13,7 @@ import pytest
 from breadth import diagonal, parametrized
 from metal_source import TARGET, OnMetal
 
+import tilec.language as T
 from tilec.backends.metal.products.tiles import SimdMatrices
 from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
@@ -56,6 +57,43 @@ def test_source(dtype: str, trans_b: bool, tmp_path: Path) -> None:
     made = OnMetal(product(dtype, trans_b), tmp_path)
     assert made.image.launches[0].products == ("matrix cores",)
     check(made, dtype, trans_b)
+
+
+def scaled_and_turned() -> Kernel:
+    """C = (A * w)^T B, the left operand made element by element in registers, which are read as words."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 32), "bfloat16"),
+        w: T.Tensor((64,), "float32"),
+        B: T.Tensor((64, 32), "bfloat16"),
+        C: T.Tensor((32, 32), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            As, Bs = T.alloc_shared((16, 32), "bfloat16"), T.alloc_shared((16, 32), "bfloat16")
+            turned = T.alloc_fragment((32, 16), "bfloat16")
+            factor = T.alloc_fragment((16,), "float32")
+            acc = T.alloc_fragment((32, 32), "float32")
+            T.clear(acc)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[k * 16, 0], As)
+                T.copy(B[k * 16, 0], Bs)
+                for i in T.Parallel(16):
+                    factor[i] = w[k * 16 + i] + 1
+                for i, j in T.Parallel(32, 16):
+                    turned[i, j] = As[j, i] * factor[j]
+                T.gemm(turned, Bs, acc)
+            T.copy(acc, C)
+
+    return elaborate(main, name="p", dims={}, args={}, config={})
+
+
+def test_operands_from_registers(tmp_path: Path) -> None:
+    rng, kind = np.random.default_rng(3), ml_dtypes.bfloat16
+    a, b = (rng.integers(-4, 5, (64, 32)).astype(kind) for _ in range(2))
+    w, c = rng.integers(0, 3, 64).astype(np.float32), np.full((32, 32), np.nan, np.float32)
+    OnMetal(scaled_and_turned(), tmp_path)([a, w, b, c], {})
+    np.testing.assert_array_equal(c, (a * (w[:, None] + 1).astype(kind)).astype("f4").T @ b.astype("f4"))
 
 
 @pytest.mark.parametrize("dtype", TYPES)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tilec.backends.cuda.codegen.any_words import DECLARATIONS
 from tilec.backends.cuda.codegen.header import CONSTANTS, NAMES, bfloat, half, joined
 
 #: The language: functions are inlined, so that pointers into shared memory are known to be such. In C++ all
@@ -287,6 +288,7 @@ _LATER = ("cosf", "sinf", "tanf", "tanhf", "exp10f", "log10f")
 END = "/* functions of C that are called */\n"
 _BASE = (
     NAMES
+    + DECLARATIONS
     + _LANGUAGE
     + LANES
     + MATH

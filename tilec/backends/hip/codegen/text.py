@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from tilec.backends.cuda.codegen.any_words import any_words
 from tilec.backends.cuda.codegen.computed import computed
 from tilec.backends.cuda.device import floats, moves
 from tilec.backends.cuda.device.exchange import ANEW, SHARED_SYNC
@@ -21,6 +22,8 @@ _SHARED = re.compile(
 )
 #: The text of a function with assembly in it.
 _LEFT = re.compile(r"(\w+)\([^()]*\) \{[^{}]*\basm\b")
+#: A pointer of a helper, which is read or written where it stands.
+_CAST = re.compile(r"\((?:const |volatile )?[\w ]+\*\)(?=\w)")
 #: What stands for instructions of PTX.
 _FUNCTIONS = frozenset(re.findall(r"\b(tilec_\w+)\(", INSTRUCTIONS + ATOMICS))
 #: The C++ type of so many bytes.
@@ -78,7 +81,8 @@ def amd_text(text: str) -> str:
         foreign = foreign.replace(theirs, "")
         text = text.replace(theirs, own)
     _refuse(computed(foreign, _FUNCTIONS))
-    return _SHARED.sub(_in_lds, computed(text, _FUNCTIONS))
+    text = _CAST.sub(lambda found: any_words(found[0]), computed(text, _FUNCTIONS))
+    return _SHARED.sub(_in_lds, text)
 
 
 def _in_lds(found: re.Match[str]) -> str:

@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import re
 
-_LANGUAGE = r"""#include <metal_stdlib>
+from tilec.backends.cuda.codegen.any_words import DECLARATIONS
+
+_LANGUAGE = (
+    r"""#include <metal_stdlib>
 #include <metal_simdgroup_matrix>
 using namespace metal;
-
-/* Words of memory that holds elements of other types. */
-typedef uint __attribute__((may_alias)) tilec_any_uint;
-typedef ushort __attribute__((may_alias)) tilec_any_ushort;
-
+"""
+    + DECLARATIONS
+    + r"""
 /* Where a thread is: what helpers get that ask for it. */
 struct tilec_place { uint3 blocks, block, item; uint lane; };
 """
+)
 
 _BITS = r"""
 inline float __int_as_float(int bits) { return as_type<float>(bits); }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from tilec.backends.cuda.codegen.any_words import any_words
 from tilec.backends.cuda.codegen.computed import computed
 from tilec.backends.cuda.device import floats, moves
 from tilec.backends.cuda.device.exchange import ANEW, SHARED_SYNC, warp_sync
@@ -21,7 +22,6 @@ _POINTER = re.compile(
     r"(?<=\()(?P<cast>(?:const |volatile )?(?:unsigned |signed )?\w+)\*(?=\))"
     r"|(?P<declared>(?:const )?(?:unsigned )?\w+)\* (?=\w+ = )"
 )
-_ALIASED = re.compile(r"\b(?<!unsigned )(uint|ushort)\*")
 _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 _WIDE = re.compile(r"\bunsigned long(?: long)?\b|\blong long\b")
 _ATOMIC = re.compile(r"\batomic[A-Z]\w*\(")
@@ -125,12 +125,12 @@ def _word(param: str) -> str:
 
 def _spaced(body: str, places: dict[str, str]) -> str:
     """Casts and declarations of pointers with the space of the first pointer behind them; words that are read
-    where others were written are of the header's types for that."""
+    where others were written are of types for that."""
     names = re.compile(rf"\b({'|'.join(places)})\b") if places else None
 
     def spaced(found: re.Match[str]) -> str:
         behind = names.search(body, found.end()) if names else None
-        pointer = _ALIASED.sub(r"tilec_any_\1*", found[0])
+        pointer = any_words(found[0])
         return pointer if behind is None else f"{places[behind[1]]} {pointer}"
 
     return _POINTER.sub(spaced, body)
