@@ -30,7 +30,7 @@ class RegisterBlock:
     elements a trip (`across_tile`), by the instruction of the dot form ``along`` or by multiply-adds; the
     others are those of `dot_forms`. ``ahead`` K elements or words of a row of ``a`` are read at once, where
     they lie side by side: products take them by lane. ``halves``: float16 is multiplied and summed as it
-    is."""
+    is. ``beside`` vectors of another block of the same rows are multiplied in the same steps."""
 
     rows: int
     cols: int
@@ -40,10 +40,11 @@ class RegisterBlock:
     ahead: int = 1
     halves: bool = False
     along: str = ""
+    beside: int = 0
 
     @property
     def vectors(self) -> int:
-        """Vectors of one row."""
+        """Whole vectors of one row."""
         return self.cols // self.lanes
 
 

@@ -29,12 +29,14 @@ from tilec.backends.cpu.passes.products.branch_few_rows import BranchFewRows
 from tilec.backends.cpu.passes.products.forward_operands import ForwardOperands
 from tilec.backends.cpu.passes.products.fuse_epilogue import FuseEpilogue
 from tilec.backends.cpu.passes.products.leave_hidden import LeaveHidden
+from tilec.backends.cpu.passes.products.limit_fills import LimitFills
 from tilec.backends.cpu.passes.products.limit_rows import LimitRows
 from tilec.backends.cpu.passes.products.merge_k_steps import MergeKSteps
 from tilec.backends.cpu.passes.products.merge_panels import MergePanels
 from tilec.backends.cpu.passes.products.pack_operands import PackOperands
 from tilec.backends.cpu.passes.products.select_microkernel import SelectMicrokernel
 from tilec.backends.cpu.passes.products.spread_depth import SpreadDepth
+from tilec.backends.cpu.passes.products.turn_few_columns import TurnFewColumns
 from tilec.backends.cpu.passes.products.turn_few_rows import TurnFewRows
 from tilec.backends.cpu.passes.run_in_order import RunInOrder
 from tilec.backends.cpu.threads.expand_products import ExpandLaneProducts
@@ -75,6 +77,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     ExpandSparse(),
     BoundProducts(),
     TurnFewRows(),
+    TurnFewColumns(),
     SelectMicrokernel(),
     MoveScales(),
     ReadStored(),
@@ -100,5 +103,6 @@ CPU_PASSES: tuple[Pass, ...] = (
     LeaveHidden(),
     ShrinkRows(),
     LimitRows(),
+    LimitFills(),
     PlaceTiles(),
 )

@@ -1,13 +1,15 @@
-"""Products of few rows and columns: blocks as wide as their tile, whose sums take steps of K in turns."""
+"""Products of few rows and columns: blocks as wide as their tile, whose sums take steps of K in turns, last
+columns in a part of a vector, and tiles that are done the other way round."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 import pytest
 from compiled import Library
-from cpu_products import Product
+from cpu_products import BIAS_RESIDUAL, ROW_SUM, STORE, Product
 
 from tilec.backends.cpu.nodes import MicroGemm, RegisterBlock
 from tilec.backends.cpu.products.blocks.register_tile import turns_of
@@ -19,7 +21,7 @@ from tilec.targets import parse_target, runs_here
 
 ROWS = 3
 #: Rows of tiles that read the second operand where it lies, and that pack it.
-TILES = {"in_place": 24, "packed": 136}
+TILES = {"in_place": 24, "packed": 136, "with_rest": 31}
 
 
 @lru_cache(maxsize=1)
@@ -91,3 +93,28 @@ def test_tiles_of_few_vectors_have_halves(columns: int, has_halves: bool) -> Non
     kernel = parse_kernel(Product(M=8, bM=8, bN=columns, bK=16).text("product"))
     (launch,) = to_tir(lower(kernel, target), target).launches
     assert ("float32x8" in launch.func.script()) is has_halves
+
+
+def test_tiles_side_by_side_share_their_turns() -> None:
+    """Sums of both keep multipliers busy together."""
+    alone = RegisterBlock(rows=4, cols=16, lanes=16, unroll=4)
+    assert (turns_of(alone), turns_of(replace(alone, beside=1))) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("columns", "depth", "epilogue", "form"),
+    [
+        (8, 128, STORE, "across"),
+        (8, 128, BIAS_RESIDUAL, "across"),
+        (16, 256, STORE, "fma"),
+        (8, 96, STORE, "fma"),
+        (8, 128, ROW_SUM, "fma"),
+    ],
+    ids=["narrow", "elementwise", "wide", "shallow", "rows_summed"],
+)
+def test_narrow_tiles_have_vectors_along_k(columns: int, depth: int, epilogue: str, form: str) -> None:
+    """Where these are deep enough for as many sums, and what follows can be turned."""
+    kernel = parse_kernel(Product(bM=64, bN=columns, bK=depth, epilogue=epilogue).text("product"))
+    (launch,) = lower(kernel, parse_target("x86-64-v4"), until="forward_operands").launches
+    (product,) = (stmt for stmt in walk(launch.body) if isinstance(stmt, MicroGemm))
+    assert product.block.form == form

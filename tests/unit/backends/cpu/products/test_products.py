@@ -50,6 +50,11 @@ PRODUCTS = {
     "copied_bfloat16": Product(dtype="bfloat16", bM=32, K=1030, bK=512, trans_b=True, epilogue=BIAS_RESIDUAL),
     "across_if_few": Product(N=64, K=64, bK=64, trans_b=True, clears=True, epilogue=ROW_SUM),
     "across_if_few_ends": Product(N=40, K=64, bK=64, trans_b=True, clears=True, epilogue=ROW_SUM),
+    "narrow": Product(bM=32, bN=8, bK=128),
+    "narrow_clears": Product(bM=16, bN=4, K=64, bK=64, clears=True),
+    "narrow_trans_b": Product(bM=32, bN=4, K=70, bK=64, trans_b=True, epilogue=BIAS_RESIDUAL),
+    "narrow_bfloat16": Product(dtype="bfloat16", N=3, bM=32, bN=4, bK=64, out="bfloat16"),
+    "narrow_float16": Product(b_dtype="float16", bM=32, bN=8, bK=128, epilogue=STAGED),
     "rounded_a": Product(dtype="bfloat16", a_dtype="float32", bM=24, K=70, bK=32, epilogue=BIAS_RESIDUAL),
     "rounded_a_panels": Product(dtype="bfloat16", a_dtype="float32", N=64, panel=32),
     "rounded_a_rows_summed": Product(

@@ -9,22 +9,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tvm import tirx
-from tvm.ir import TensorLoad
-
 from tilec.backends.cpu.passes.products.select_microkernel import register_block
 from tilec.backends.cpu.products.forms.tile_forms import TILE, TileForm
 from tilec.backends.cpu.products.forms.word_forms import word_forms
-from tilec.ir.exprs import int_value, transform
-from tilec.ir.nodes import Alloc, Bind, Block, Copy, Fill, Gemm, Kernel, Launch, Region, Stmt, Store, walk
+from tilec.backends.cpu.products.turned_tiles import is_elementwise, with_turned
+from tilec.ir.exprs import int_value
+from tilec.ir.nodes import Alloc, Gemm, Kernel, Launch, Stmt, walk
 from tilec.lowering.analysis.regions import is_whole
 from tilec.lowering.analysis.uses import users
-from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
-from tilec.lowering.passes.expand_copies import expand_copy
-from tilec.lowering.rewrite import map_block
+from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Var
 
     from tilec.targets import Target
 
@@ -46,7 +42,7 @@ def _turned(launch: Launch, target: Target) -> Launch:
     tiles = [stmt.buffer for stmt in walk(launch.body) if isinstance(stmt, Alloc)]
     for tile in tiles:
         if _turns(tile, used.get(tile, []), target):
-            launch = replace(launch, body=_with_turned(launch.body, tile))
+            launch = replace(launch, body=with_turned(launch.body, tile))
     return launch
 
 
@@ -59,7 +55,7 @@ def _turns(tile: Var, users_of_tile: list[Stmt], target: Target) -> bool:
     return (
         bool(products)
         and all(_is_low(product, tile, target) for product in products)
-        and all(_is_elementwise(user, tile) for user in others)
+        and all(is_elementwise(user, tile) for user in others)
     )
 
 
@@ -75,47 +71,3 @@ def _is_low(gemm: Gemm, tile: Var, target: Target) -> bool:
     return any(
         isinstance(form, TileForm) and form.block(block, columns, depth, rows) is not None for form in forms
     )
-
-
-def _is_elementwise(stmt: Stmt, tile: Var) -> bool:
-    if isinstance(stmt, Fill):
-        return is_whole(stmt.dst)
-    if isinstance(stmt, Copy):
-        return stmt.src.buffer.same_as(tile) and is_whole(stmt.src)
-    return isinstance(stmt, (Store, Bind))
-
-
-def _with_turned(body: Block, tile: Var) -> Block:
-    """``body`` with rows and columns of ``tile`` changing places."""
-    turned = tirx.decl_buffer(tuple(reversed(tile.shape)), str(tile.dtype), tile.name, scope=tile.scope())
-
-    def read(expr: Expr) -> Expr:
-        return transform(expr, lambda node: _load(node, tile, turned))
-
-    return map_block(rewrite_blocks(body, lambda block: [_stmt(stmt, tile, turned) for stmt in block]), read)
-
-
-def _load(node: Expr, tile: Var, turned: Var) -> Expr | None:
-    if not isinstance(node, TensorLoad) or not node.source.same_as(tile):
-        return None
-    row, column = node.indices
-    return tirx.BufferLoad(turned, [column, row])
-
-
-def _stmt(stmt: Stmt, tile: Var, turned: Var) -> Stmt:
-    """A statement that names ``tile`` itself; what it reads is left to others."""
-    if isinstance(stmt, Alloc) and stmt.buffer.same_as(tile):
-        return replace(stmt, buffer=turned)
-    if isinstance(stmt, Store) and stmt.buffer.same_as(tile):
-        return replace(stmt, buffer=turned, indices=tuple(reversed(stmt.indices)))
-    if isinstance(stmt, Fill) and stmt.dst.buffer.same_as(tile):
-        return replace(stmt, dst=_reversed(stmt.dst, turned))
-    if isinstance(stmt, Copy) and stmt.src.buffer.same_as(tile):
-        return expand_copy(stmt)
-    if isinstance(stmt, Gemm) and stmt.c.buffer.same_as(tile):
-        return replace(stmt, a=stmt.b, b=stmt.a, c=_reversed(stmt.c, turned))
-    return stmt
-
-
-def _reversed(region: Region, turned: Var) -> Region:
-    return Region(turned, tuple(reversed(region.start)), tuple(reversed(region.extent)))

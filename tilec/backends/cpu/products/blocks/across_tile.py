@@ -58,7 +58,8 @@ class AcrossTile(RegisterTile):
         self.sums = tirx.decl_buffer((size,), self.dtype, "sums", scope="local")
 
     def multiply(self) -> tirx.Stmt:
-        """Whole vectors of K into partial sums, those into the accumulators, then what is left of K."""
+        """Whole vectors of K into partial sums, and what is left of K by lanes of one where these can be read
+        alone; sums into the accumulators, and what is still left one by one."""
         zero = literal(0, self.dtype, self.sums_wide)
         depth, done = tirx.Var("depth", INDEX), tirx.Var("done", INDEX)
         trips = tirx.truncdiv(depth, index(self.wide))
@@ -68,9 +69,16 @@ class AcrossTile(RegisterTile):
             self._each(lambda at, r, c: put(self.sums, at * self.sums_wide, zero)),
             self._whole_vectors(trips),
             *self._narrow_vectors(trips * self.wide, depth, done),
-            *self._totals(),
-            loop(depth - done, lambda k: self._rest(done + k)),
+            *self._ends(done, depth),
         )
+
+    def _ends(self, done: Var, depth: Expr) -> list[tirx.Stmt]:
+        """What is left of K behind ``done``, in front of adding up the lanes or behind it."""
+        buffers = (self.gemm.a.region.buffer, self.gemm.b.region.buffer)
+        if not all(self.memory.has_first(buffer) for buffer in buffers):
+            return [*self._totals(), loop(depth - done, lambda k: self._rest(done + k))]
+        part = self._narrow(done, depth - done)
+        return [tirx.IfThenElse(depth > done, part, None), *self._totals()]
 
     def _narrow_vectors(self, first: Expr, depth: Expr, done: Var) -> list[tirx.Stmt]:
         """Multiply-adds of as many elements as there are partial sums, behind those that words hold."""
@@ -167,12 +175,12 @@ class AcrossTile(RegisterTile):
             return self.memory.word(buffer, place, kind)
         return tirx.reinterpret(kind, convert(self.memory.load(buffer, place, self.wide), form.stored))
 
-    def _narrow(self, k: Expr) -> tirx.Stmt:
-        """As many elements of K as there are partial sums."""
+    def _narrow(self, k: Expr, some: Expr | None = None) -> tirx.Stmt:
+        """As many elements of K as there are partial sums, or ``some`` of them."""
         count = self.sums_wide
 
         def multiplied(at: Expr, r: Expr, c: Expr) -> tirx.Stmt:
-            row, column = self._row(r, k, count), self._column(c, k, count)
+            row, column = self._row(r, k, count, some), self._column(c, k, count, some)
             return self._into(at, self._multiply_add(row, column, self._sums(at)))
 
         return self._each(multiplied)
@@ -202,11 +210,15 @@ class AcrossTile(RegisterTile):
     def _add(self, at: Expr, value: Expr) -> tirx.Stmt:
         return put(self.data, at, get(self.data, at, 1) + value)
 
-    def _row(self, r: Expr, k: Expr, count: int) -> Expr:
-        return self._along_k(self.gemm.a, element(self.gemm.a, self.row + r, k), count)
+    def _row(self, r: Expr, k: Expr, count: int, some: Expr | None = None) -> Expr:
+        return self._along_k(self.gemm.a, element(self.gemm.a, self.row + r, k), count, some)
 
-    def _column(self, c: Expr, k: Expr, count: int) -> Expr:
-        return self._along_k(self.gemm.b, element(self.gemm.b, k, self.col + c), count)
+    def _column(self, c: Expr, k: Expr, count: int, some: Expr | None = None) -> Expr:
+        return self._along_k(self.gemm.b, element(self.gemm.b, k, self.col + c), count, some)
 
-    def _along_k(self, matrix: Matrix, place: tuple[Expr, ...], count: int) -> Expr:
-        return convert(self.memory.load(matrix.region.buffer, place, count), self.dtype)
+    def _along_k(self, matrix: Matrix, place: tuple[Expr, ...], count: int, some: Expr | None) -> Expr:
+        """``count`` elements along K, or ``some`` of them and zeros."""
+        buffer = matrix.region.buffer
+        if some is not None:
+            return convert(self.memory.first(buffer, place, count, some), self.dtype)
+        return convert(self.memory.load(buffer, place, count), self.dtype)

@@ -23,7 +23,7 @@ from tilec.backends.cpu.products.blocks.register_tile import Memory, RegisterTil
 from tilec.backends.cpu.products.blocks.row_offsets import RowOffsets
 from tilec.backends.cpu.products.forms.matrix_forms import MATRIX_FORMS
 from tilec.backends.cpu.products.forms.word_forms import word_form
-from tilec.backends.cpu.products.tir import INDEX, index, loop, sequence, trips_of
+from tilec.backends.cpu.products.tir import index, loop, sequence, trips_of
 from tilec.ir.exprs import cast_to, dtype_of, int_value
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import element_bytes
@@ -184,23 +184,16 @@ class _Builder:
         self, block: RegisterBlock, start: Expr, rest: Expr, wider: tirx.Stmt | None, part: _Part
     ) -> tirx.Stmt:
         """The last ``rest`` columns: ``wider`` where there is such and they are more than it need not have;
-        else one vector, half of one, or both. Cores that start one multiply-add of 512 bits a cycle start two
-        of 256."""
+        else one vector, half of one, or both side by side. Cores that start one multiply-add of 512 bits a
+        cycle start two of 256."""
         lanes, half = block.lanes, block.lanes // 2
         one = part(_narrow(block, lanes), start)
-        if not self._has_halves(block):
-            few = one if wider is None else tirx.IfThenElse(rest > lanes, wider, one)
-            return tirx.IfThenElse(rest > 0, few, None)
-        done = tirx.Var("done", INDEX)
-        if self.rest is not None:
-            self.rest = rest - done
-        other = part(_narrow(block, half), start + done)
-        few = sequence(
-            tirx.IfThenElse(rest > half, one, None),
-            tirx.Bind(done, tirx.Select(rest > lanes, index(lanes), index(0))),
-            tirx.IfThenElse(tirx.any(rest <= half, rest > lanes), other, None),
-        )
-        few = few if wider is None else tirx.IfThenElse(rest > lanes + half, wider, few)
+        if self._has_halves(block):
+            one = tirx.IfThenElse(rest > half, one, part(_narrow(block, half), start))
+            if wider is not None:
+                joined = part(replace(block, cols=lanes + half), start)
+                wider = tirx.IfThenElse(rest > lanes + half, wider, joined)
+        few = one if wider is None else tirx.IfThenElse(rest > lanes, wider, one)
         return tirx.IfThenElse(rest > 0, few, None)
 
     def _has_halves(self, block: RegisterBlock) -> bool:
@@ -240,23 +233,40 @@ class _Builder:
         """One register block: start value, K loop, write back, epilogue."""
         gemm = self.gemm if self.bands is None else self.bands.at(row)
         gemm = gemm if self.depths is None else replace(gemm, depth=self.depths.at(row))
-        registers = _tile_kind(block.form)(
-            gemm, self.memory, self.fused_multiply, block, row, col, self.offset, self.rest
-        )
+        tiles = self._tiles(gemm, block, row, col)
         asked = [] if self.bands is None else self.bands.asked(row, col, block)
-        parts = [tirx.AllocBuffer(registers.data), registers.start(), *asked, registers.multiply()]
-        finish = self._finish(block, row, col, registers.data)
-        if self.gemm.last is not None:
-            return sequence(*parts, tirx.IfThenElse(self.gemm.last, finish, registers.write_back()))
-        if self.gemm.c.buffer not in self.gemm.registers:
-            parts.append(registers.write_back())
-        return sequence(*parts, *([finish] if finish is not None else []))
+        begun = [part for tile in tiles for part in (tirx.AllocBuffer(tile.data), tile.start())]
+        parts = [*begun, *asked, tiles[0].multiply()]
+        wholes = [*(True for _ in tiles[1:]), self.whole]
+        finished = [self._finish(tile, whole) for tile, whole in zip(tiles, wholes, strict=True)]
+        finish = [part for part in finished if part is not None]
+        if self.gemm.last is None and self.gemm.c.buffer in self.gemm.registers:
+            return sequence(*parts, *finish)
+        stored = [tile.write_back() for tile in tiles]
+        if self.gemm.last is None:
+            return sequence(*parts, *stored, *finish)
+        return sequence(*parts, tirx.IfThenElse(self.gemm.last, sequence(*finish), sequence(*stored)))
 
-    def _finish(self, block: RegisterBlock, row: Expr, col: Expr, sums: Var) -> tirx.Stmt | None:
-        """The epilogue of a block, behind asking for what that of the next one will touch, where there is
-        such: those of another tile may be at work on another core. In front of the K loop that made loops
-        which read ``a`` in place take up to 1.9 times as long on a Xeon of model 207."""
-        finish = self.epilogue.emit(row, col, block, sums, self.whole)
+    def _tiles(self, gemm: MicroGemm, block: RegisterBlock, row: Expr, col: Expr) -> list[RegisterTile]:
+        """The tile of a block; of one whose columns end in a part of a vector that of the whole ones and that
+        of the part, which the first multiplies beside its own."""
+        made = partial(_tile_kind(block.form), gemm, self.memory, self.fused_multiply)
+        whole = block.vectors * block.lanes
+        part = block.cols - whole
+        if part == 0:
+            return [made(block, row, col, self.offset, self.rest)]
+        rest = None if self.rest is None else self.rest - whole
+        narrow = replace(block, cols=part, lanes=part, beside=block.vectors)
+        other = made(narrow, row, col + whole, self.offset, rest)
+        return [made(replace(block, cols=whole, beside=1), row, col, self.offset, None, other), other]
+
+    def _finish(self, tile: RegisterTile, whole: bool) -> tirx.Stmt | None:
+        """The epilogue of a tile, all of whose columns count where it is ``whole``, behind asking for what
+        that of the next one will touch, where there is such: those of another tile may be at work on another
+        core. In front of the K loop that made loops which read ``a`` in place take up to 1.9 times as long on
+        a Xeon of model 207."""
+        block, row, col = tile.block, tile.row, tile.col
+        finish = self.epilogue.emit(row, col, block, tile.data, whole)
         if finish is None or not block.rows == self.gemm.block.rows > 1:
             return finish
         if self.bands is None:

@@ -89,7 +89,8 @@ class RegisterTile:
     ``offset`` holds what the form's offset of ``b`` adds to each row, which is taken off at the start.
     ``rest`` is how many of its columns ``b`` has, at least half of them or one; None: all.
     In a block of few vectors multiply-adds would wait for each other: it has several sums of each vector,
-    which take the steps of a trip in turns and are added up behind the K loop."""
+    which take the steps of a trip in turns and are added up behind the K loop. The products of ``beside``, a
+    narrower tile of the same rows, follow in each step: both take an element of ``a`` from one load."""
 
     def __init__(
         self,
@@ -101,6 +102,7 @@ class RegisterTile:
         col: Expr,
         offset: Var | None = None,
         rest: Expr | None = None,
+        beside: RegisterTile | None = None,
     ) -> None:
         self.gemm = gemm
         self.memory = memory
@@ -112,6 +114,7 @@ class RegisterTile:
         self.form = word_form(block.form)
         self.offset = offset
         self.rest = rest
+        self.beside = beside
         self.turns = turns_of(block)
         size = self.turns * block.rows * block.cols
         self.data = tirx.decl_buffer((size,), self.dtype, "acc", scope="local")
@@ -152,8 +155,10 @@ class RegisterTile:
 
     def multiply(self) -> tirx.Stmt:
         """The K loop: ``unroll`` steps a trip, then the rest one by one."""
-        others = range(1, self.turns)
-        return sequence(*map(self._cleared, others), self._depth(), *map(self._added, others))
+        tiles = [self] if self.beside is None else [self, self.beside]
+        cleared = [tile._cleared(number) for tile in tiles for number in range(1, tile.turns)]
+        added = [tile._added(number) for tile in tiles for number in range(1, tile.turns)]
+        return sequence(*cleared, self._depth(), *added)
 
     def _depth(self) -> tirx.Stmt:
         """All steps; one row, which would ask as often as it multiplies, asks for large tensors alone."""
@@ -206,10 +211,15 @@ class RegisterTile:
         prefetches in order, and one between two steps would keep elements of all of them in registers."""
         ahead = self.block.ahead
         if ahead == 1 or count % ahead or not self.gemm.a.side_by_side:
-            steps = unrolled(count, lambda u: self._products(k + u, lambda r: self._a(r, k + u, 1), u))
+            steps = unrolled(count, lambda u: self._step(k + u, u))
         else:
             steps = sequence(*(self._by_lane(k, u // ahead * ahead, u % ahead) for u in range(count)))
         return sequence(*self._asked(k, count), steps) if asks else steps
+
+    def _step(self, k: Expr, number: Expr) -> tirx.Stmt:
+        """One step, of this number in its trip, of this tile and the one beside it."""
+        own = self._products(k, lambda r: self._a(r, k, 1), number)
+        return own if self.beside is None else sequence(own, self.beside._step(k, number))
 
     def _by_lane(self, k: Expr, first: int, number: int) -> tirx.Stmt:
         """Step ``number`` of those whose elements of ``a`` are read together at ``first`` from ``k`` on."""
@@ -345,7 +355,7 @@ def turns_of(block: RegisterBlock) -> int:
     steps of a trip are enough for them."""
     if block.form != "fma":
         return 1
-    wanted = max(1, _UNDER_WAY // (block.rows * block.vectors))
+    wanted = max(1, _UNDER_WAY // (block.rows * (block.vectors + block.beside)))
     return min(1 << (wanted.bit_length() - 1), block.unroll)
 
 
