@@ -27,11 +27,15 @@ class Sum(ABC):
         return " + ".join(parts) or "0"
 
 
-def asked(what: str, names: Collection[str], changed: Path, times: Path | None = None) -> argparse.Namespace:
+def asked(
+    what: str, names: Collection[str], changed: Path, times: Path | None = None, floors: bool = False
+) -> argparse.Namespace:
     """The options of a script that does ``what`` to the lists ``names`` of the file ``changed``: ``times``,
-    without which there are files to be given; ``lists``; ``write``."""
+    without which there are files to be given; ``lists``; ``write``; ``floors`` where it can."""
     parser = argparse.ArgumentParser(description=what)
     parser.add_argument("times", type=Path, nargs="*" if times else "+", default=[times] if times else None)
     parser.add_argument("--list", dest="lists", action="append", choices=sorted(names))
+    if floors:
+        parser.add_argument("--floors", action="store_true", help="give costs floors, and no factors")
     parser.add_argument("--write", action="store_true", help=f"change {changed.name}")
     return parser.parse_args()
