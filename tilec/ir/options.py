@@ -12,14 +12,17 @@ from tilec.errors import InputError
 
 FAST_MATH = "fast_math"
 NO_ROLES = "no_roles"
+NO_TMA = "no_tma"
 REGISTER_LEVEL = "register_usage_level"
 FLAGS = "compile_flags"
 #: The text of T.import_source.
 IMPORTED = "imported"
 #: The pass config that keeps products from wgmma, too.
 AGAINST_WGMMA = "tl.disable_wgmma"
+#: The one that keeps loads from TMA, those that an author writes, too.
+AGAINST_TMA = "tl.disable_tma_lower"
 #: Pass configs that keep warps from getting roles: each takes away what roles are made of.
-_AGAINST_ROLES = (AGAINST_WGMMA, "tl.disable_warp_specialized", "tl.disable_tma_lower")
+_AGAINST_ROLES = (AGAINST_WGMMA, "tl.disable_warp_specialized", AGAINST_TMA)
 _MOST_REGISTER_LEVEL = 10
 
 Options = tuple[tuple[str, object], ...]
@@ -34,6 +37,8 @@ def options_of(configs: Mapping[str, Any], flags: Sequence[str] = (), imported: 
     against = next((key for key in _AGAINST_ROLES if configs.get(key)), None)
     if against is not None:
         found[NO_ROLES] = against
+    if configs.get(AGAINST_TMA):
+        found[NO_TMA] = True
     level = configs.get("tl.ptxas_register_usage_level")
     if level is not None:
         found[REGISTER_LEVEL] = _register_level(level)

@@ -145,7 +145,7 @@ def test_they_are_part_of_the_key() -> None:
         ({"tl.disable_fast_math": False}, {"fast_math": True}),
         ({"tl.disable_fast_math": True}, {}),
         ({"tl.enable_fast_math": False, "tl.disable_fast_math": False}, {}),
-        ({"tl.disable_tma_lower": True}, {"no_roles": "tl.disable_tma_lower"}),
+        ({"tl.disable_tma_lower": True}, {"no_roles": "tl.disable_tma_lower", "no_tma": True}),
         ({"tl.disable_warp_specialized": False}, {}),
         ({"tl.ptxas_register_usage_level": 10}, {"register_usage_level": 10}),
         ({"tl.device_compile_flags": ["-a", "-b c"]}, {"compile_flags": ("-a", "-b c")}),

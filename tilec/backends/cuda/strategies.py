@@ -28,6 +28,7 @@ from tilec.backends.cuda.passes.products.split_axes import SplitAxes
 from tilec.backends.cuda.passes.products.spread_depth import SpreadDepth
 from tilec.backends.cuda.passes.threads.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.threads.spell_names import SpellNames
+from tilec.backends.cuda.statement_roles.boxes.arriving_copies import ArrivingCopies
 from tilec.backends.cuda.statement_roles.boxes.bring_boxes import BringBoxes
 from tilec.backends.cuda.statement_roles.boxes.store_boxes import StoreBoxes
 from tilec.backends.cuda.statement_roles.operands.alternate_operands import AlternateOperands
@@ -91,6 +92,7 @@ TMA_PASSES: tuple[Pass, ...] = (
     SplitRoles(),
     HoldSums(),
     AlternateSums(),
+    ArrivingCopies(),
     BringBoxes(),
     StoreBoxes(),
     RunAhead(),
@@ -139,6 +141,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     PairTrips(),
     AlternateOperands(),
     SplitTrips(),
+    ArrivingCopies(),
     BringBoxes(),
     StoreBoxes(),
     RunAhead(),

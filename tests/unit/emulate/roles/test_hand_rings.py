@@ -17,7 +17,7 @@ from tvm.ir import StringImm
 from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
 from tilec.errors import EmulationError
-from tilec.ir.options import NO_ROLES
+from tilec.ir.options import AGAINST_TMA, NO_ROLES, NO_TMA
 from tilec.language.frontend.elaborate import elaborate
 from tilec.trials.oracle import Author
 
@@ -123,7 +123,7 @@ def test_bytes_that_are_counted_without_a_fence_order_nothing():
         )
 
     ring = Ring(copy="bytes")
-    by_threads = replace(kernel_of(ring), options=((NO_ROLES, "tl.disable_tma_lower"),))
+    by_threads = replace(kernel_of(ring), options=((NO_ROLES, AGAINST_TMA), (NO_TMA, True)))
     with pytest.raises(EmulationError, match="with nothing that orders the two"):
         error_of(ring, lowered=edited(by_threads, SM90A, changed))
 

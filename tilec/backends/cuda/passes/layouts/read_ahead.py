@@ -9,6 +9,9 @@ trip, too little is on its way, and several trips are written out that read as m
 
     for l: h = h * X[l]    ->    next[0], next[1] = X[0], X[1]
                                  for g: h = h * next[0];  next[0] = X[2 * g + 2];  h = h * next[1];  ...
+
+A row that a trip reads and then writes (`new = S[c]; S[c] = s; s = s * d + new`) is read ahead, too: no other
+trip writes it.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from tilec.ir.exprs import (
     inlined,
     int32,
     int_value,
+    linear_in,
     loads,
     same,
     substitute,
@@ -40,10 +44,10 @@ from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import extent_of, select
 from tilec.ir.nodes import Alloc, Atomic, Bind, Block, For, If, Kernel, Launch, Stmt, Store, children, walk
 from tilec.ir.nodes.barriers import Group
-from tilec.ir.traits import defined, expressions
-from tilec.lowering.analysis.accesses import values_of
+from tilec.ir.traits import defined, expressions, written
+from tilec.lowering.analysis.accesses import accesses, values_of
 from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.analysis.uses import changed_in, order_counts
+from tilec.lowering.analysis.uses import changed_in, order_counts, overlapping, written_in
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 from tilec.lowering.rewrite import map_stmt
@@ -73,8 +77,8 @@ _PLAIN = (ThreadLoop, BlockReduce, BlockScan, Store, Bind, Alloc, If, Atomic)
 
 class ReadAhead(Pass):
     """In: launches with layouts. Out: serial loops whose ThreadLoops and names read tensors that nothing
-    writes, at places that each trip knows as it begins, have read them a trip ahead, as far as registers
-    go."""
+    writes, or rows of which each trip has its own, at places that each trip knows as it begins, have read
+    them a trip ahead, as far as registers go."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its reads ahead."""
@@ -83,7 +87,7 @@ class ReadAhead(Pass):
             if launch.thread_vars or order_counts(launch):
                 return launch
             facts = ScopedRewrite(kernel, launch).facts
-            reader = _Reader(changed_in(launch), thread_count(launch), facts)
+            reader = _Reader(launch, changed_in(launch), thread_count(launch), facts)
             return replace(launch, body=rewrite_blocks(launch.body, reader.block))
 
         return rewrite_launches(kernel, ahead)
@@ -131,8 +135,10 @@ class _Read:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Rewrites loops: tensors that are ``changed`` are read in their trip. ``facts`` are those of calls."""
+    """Rewrites loops: tensors that are ``changed`` are read in their trip, unless each has its own row.
+    ``facts`` are those of calls."""
 
+    launch: Launch
     changed: Container[Var]
     threads: int
     facts: Facts
@@ -182,14 +188,34 @@ class _Reader:
                 continue
             names = values_of((*loop.body, *walk((stmt,))))
             for load in each_once(each for expr in _values((stmt,)) for each in loads(expr)):
-                found = self._read(load, stmt, tuple(inlined(index, names) for index in load.indices))
+                place = tuple(inlined(index, names) for index in load.indices)
+                if load.source in self.changed and not self._has_own_row(load.source, place, stmt, loop):
+                    continue
+                found = self._read(load, stmt, place)
                 own = set() if found is None else set(variables_of(found.place))
                 if found is not None and loop.var in own and not own & (inner - {*_variables(stmt)}):
                     yield found
 
+    def _has_own_row(self, buffer: Var, place: tuple[Expr, ...], user: Stmt, loop: For) -> bool:
+        """Whether all writes of a tensor are of the row that a trip reads by ``user`` in front of them."""
+        inside = set(walk(loop.body))
+        elsewhere = (stmt for stmt in walk(self.launch.body) if stmt not in inside)
+        if buffer in overlapping(self.launch) or any(buffer in written(stmt) for stmt in elsewhere):
+            return False
+        before = loop.body[: loop.body.index(user) + 1]
+        if buffer in written_in(before) or any(isinstance(stmt, Atomic) for stmt in inside):
+            return False
+        names, own = values_of(tuple(walk(loop.body))), {var for stmt in inside for var in defined(stmt)}
+        writes = [item for item in accesses(loop.body) if item.is_write and item.buffer.same_as(buffer)]
+        return any(
+            _counts(index, loop.var, own)
+            and all(same(inlined(item.indices[axis], names), index) for item in writes)
+            for axis, index in enumerate(place)
+        )
+
     def _read(self, load: TensorLoad, user: ThreadLoop | Bind, place: tuple[Expr, ...]) -> _Read | None:
         buffer, dtype = load.source, str(load.source.dtype)
-        if buffer.scope() != "global" or buffer in self.changed or element_bytes(dtype) not in _SIZES:
+        if buffer.scope() != "global" or element_bytes(dtype) not in _SIZES:
             return None
         used = set(variables_of(place))
         axes = tuple(axis for axis, var in enumerate(_variables(user)) if var in used)
@@ -202,6 +228,13 @@ class _Reader:
         ]
         following, now = (Alloc(tile, layout=layout, loc=user.loc) for tile in tiles)
         return _Read(user, load, axes, place, following, now)
+
+
+def _counts(index: Expr, var: Var, inner: Container[Var]) -> bool:
+    """Whether an index is another one for each value of ``var``, whatever the ``inner`` variables are."""
+    linear = linear_in(index, [var])
+    counts = bool(linear) and bool(int_value(linear[0]))
+    return counts and not any(each in inner for each in variables_of((index,)))
 
 
 def _variables(user: ThreadLoop | Bind) -> tuple[Var, ...]:

@@ -15,7 +15,7 @@ from tilec.backends.cuda.warp_roles.unfit import Unfit, need, without_refusals
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Gemm, Kernel, Launch, ScaledGemm, Stmt, walk
 from tilec.ir.nodes.barriers import BulkLoad
-from tilec.ir.options import NO_ROLES
+from tilec.ir.options import AGAINST_TMA, NO_TMA
 from tilec.ir.roads import Road
 from tilec.lowering.analysis.roads import in_line_of, road_of, with_roads
 from tilec.lowering.analysis.scopes import ScopedRewrite
@@ -58,7 +58,7 @@ class _Boxes(ScopedRewrite):
     def __init__(self, kernel: Kernel, launch: Launch) -> None:
         super().__init__(kernel, launch)
         self.roads: list[Road] = []
-        self._against = kernel.option(NO_ROLES)
+        self._against = AGAINST_TMA if kernel.option(NO_TMA) else None
         self._changed, self._announced = changed_in(launch), set(announced_in(launch.body))
         stmts = list(walk(launch.body))
         self._allocs = {stmt.buffer: stmt for stmt in stmts if isinstance(stmt, Alloc)}
