@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tilec.cli.main import run
 
 MANIFEST = """
 edition = 1
@@ -96,27 +99,35 @@ class Page(HTMLParser):
             self.tables[-1][-1][-1] += data
 
 
-@pytest.fixture
-def written(tilec: Callable, tmp_path: Path) -> Callable[[str], str]:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("shown")
+    (made / "product.py").write_text(KERNEL)
+    (made / "shown.toml").write_text(MANIFEST)
+    return made
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> Callable[[str], str]:
     """The text of the page for a target."""
-    (tmp_path / "product.py").write_text(KERNEL)
-    (tmp_path / "shown.toml").write_text(MANIFEST)
 
-    def write(target: str) -> str:
-        outcome = tilec("explain", "shown.toml", "product", "--target", target, "--html", "page.html")
-        assert outcome.code == 0, outcome.err
-        assert outcome.out.startswith("page.html: product on ")
-        return (tmp_path / "page.html").read_text()
+    @cache
+    def text(target: str) -> str:
+        where = ["--target", target, "--html", str(folder / "page.html")]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TILEC_CACHE_DIR", str(folder / "cache"))
+            assert run(["explain", str(folder / "shown.toml"), "product", *where]) == 0
+        return (folder / "page.html").read_text()
 
-    return write
+    return text
 
 
 def line_of(text: str) -> int:
     return KERNEL.splitlines().index(next(line for line in KERNEL.splitlines() if text in line)) + 1
 
 
-def test_source_and_tile_ir_know_each_other(written: Callable[[str], str], tmp_path: Path) -> None:
-    text = written("sm_90a")
+def test_source_and_tile_ir_know_each_other(page: Callable[[str], str], folder: Path) -> None:
+    text = page("sm_90a")
     rows = Page(text).rows
     at = {place for place, row in rows if row.strip().startswith(("copy(A[", "tma_load("))}
     assert f"product.py:{line_of('T.copy(A[')}" in at
@@ -125,11 +136,11 @@ def test_source_and_tile_ir_know_each_other(written: Callable[[str], str], tmp_p
     assert not any("no statement of the kernel" in row for _, row in rows)
     assert "C = A @ B &amp; more &lt;b&gt;." in text
     assert re.search(r"As, Bs -&gt; acc: wgmma", text)
-    assert str(tmp_path) not in text
+    assert str(folder) not in text
 
 
-def test_copies_run_ahead_in_the_timeline(written: Callable[[str], str]) -> None:
-    tables = Page(written("sm_90a")).tables
+def test_copies_run_ahead_in_the_timeline(page: Callable[[str], str]) -> None:
+    tables = Page(page("sm_90a")).tables
     (rows,) = (rows for rows in tables if len(rows[0]) > 2)
     assert [(row[0].partition(":")[0], row[1:6]) for row in rows] == [
         ("A -> As", ["0", "1", "2", "3", "4"]),
@@ -143,8 +154,8 @@ def tiles_of(text: str) -> dict[str, Any]:
     return {tile["name"]: tile for tile in json.loads(found)}
 
 
-def test_layouts_are_those_of_the_code(written: Callable[[str], str]) -> None:
-    tiles = tiles_of(written("sm_90a"))
+def test_layouts_are_those_of_the_code(page: Callable[[str], str]) -> None:
+    tiles = tiles_of(page("sm_90a"))
     shared = tiles["As"]
     assert (shared["in_memory"], shared["shape"]) == (True, [5, 128, 64])
     cells = [cell for row in shared["rows"] for cell in row]
@@ -153,8 +164,8 @@ def test_layouts_are_those_of_the_code(written: Callable[[str], str]) -> None:
     assert len(first_chunks) == 8  # the swizzle spreads a column over banks
 
 
-def test_a_cpu_has_no_pipeline_and_says_so(written: Callable[[str], str]) -> None:
-    text = written("x86-64-v3")
+def test_a_cpu_has_no_pipeline_and_says_so(page: Callable[[str], str]) -> None:
+    text = page("x86-64-v3")
     assert "No statement of a loop runs ahead of the others." in text
     assert "As_rows, Bs_panels -&gt; acc: product by 6 x 16 blocks of float32" in text
 
@@ -165,7 +176,9 @@ def test_a_fragment_names_threads(tilec: Callable, tmp_path: Path) -> None:
     )
     (tmp_path / "product.py").write_text(kernel)
     (tmp_path / "shown.toml").write_text(MANIFEST)
-    assert tilec("explain", "shown.toml", "product", "--target", "sm_90a", "--html", "page.html").code == 0
+    outcome = tilec("explain", "shown.toml", "product", "--target", "sm_90a", "--html", "page.html")
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.startswith("page.html: product on ")
     acc = tiles_of((tmp_path / "page.html").read_text())["acc"]
     assert not acc["in_memory"]
     cells = [tuple(cell) for row in acc["rows"] for cell in row]
