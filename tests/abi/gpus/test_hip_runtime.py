@@ -100,7 +100,9 @@ failing(softmax, x, 2)
 
 
 def test_forked_children_are_refused(library: Path, rocm: Path) -> None:
-    said = run(library, f'DEVICE = "hip:0"\n{FORKED}', rocm, FAKE_HIP="gfx942").splitlines()
+    said = run(
+        library, f'DEVICE = "hip:0"\n{FORKED}', rocm, FAKE_HIP="gfx942", FAKE_HIP_IDLE="1"
+    ).splitlines()
     refused = [line for line in said if "HIP was in use when this process was forked" in line]
     assert [line.split()[0] for line in refused] == ["TILEC_ERR_DEVICE"] * 2
 
