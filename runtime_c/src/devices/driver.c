@@ -34,6 +34,6 @@ LOCAL void driver_refuse(device_driver* driver, tilec_status status, const char*
   va_end(values);
 }
 
-LOCAL void driver_after_fork(device_driver* driver) {
-  driver->forked = driver->forked || atomic_load(&driver->started);
+LOCAL bool driver_after_fork(device_driver* driver) {
+  return driver->forked = driver->forked || atomic_load(&driver->started);
 }

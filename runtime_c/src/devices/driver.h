@@ -29,6 +29,8 @@ LOCAL void driver_make_ready(device_driver* driver, void (*open_library)(void));
 /* Keeps why the driver cannot be used; of several refusals the last one counts. */
 LOCAL void driver_refuse(device_driver* driver, tilec_status status, const char* format, ...)
     PRINTF_LIKE(3, 4);
-LOCAL void driver_after_fork(device_driver* driver); /* in the child */
+/* In the child: whether driver_open refuses there from now on. What is known of devices is to be asked for
+ * again then, so that all that needs one comes to driver_open. */
+LOCAL bool driver_after_fork(device_driver* driver);
 
 #endif

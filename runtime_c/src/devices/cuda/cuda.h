@@ -21,8 +21,8 @@ static cuda_api cuda;                /* filled once cuda_open has returned TILEC
 LOCAL tilec_status cuda_open(void);  /* loads and initialises the driver at its first call */
 LOCAL int cuda_driver_version(void); /* 1000 * major + 10 * minor */
 LOCAL int cuda_device_count(void);
-LOCAL void cuda_after_fork(void); /* in the child */
-LOCAL void cuda_lock(void);       /* around everything that is made once */
+LOCAL bool cuda_is_lost(void); /* in a forked child: whether cuda_open refuses there */
+LOCAL void cuda_lock(void);    /* around everything that is made once */
 LOCAL void cuda_unlock(void);
 LOCAL tilec_status cuda_fail(tilec_status status, const char* name, const char* action, CUresult result);
 
@@ -43,7 +43,7 @@ LOCAL tilec_status cuda_enter(cuda_device* device, bool* pushed);
 LOCAL void cuda_leave(bool pushed);
 /* Whether the current context is the device's primary one, which is retained if it is. */
 LOCAL bool cuda_in_primary(cuda_device* device);
-LOCAL void cuda_forget_devices(void); /* in a child that must not use them */
+LOCAL void cuda_after_fork(void); /* in the child */
 /* TILEC_ERR_DEVICE for a stream of another device: a launch would run there. */
 LOCAL tilec_status cuda_check_stream(const cuda_device* device, CUstream stream);
 

@@ -85,7 +85,8 @@ LOCAL tilec_status cuda_device_get(int32_t number, cuda_device** out) {
   return TILEC_OK;
 }
 
-LOCAL void cuda_forget_devices(void) {
+LOCAL void cuda_after_fork(void) {
+  if (!cuda_is_lost()) return;
   for (int i = 0; i < MAX_CUDA_DEVICES; i++) atomic_store(&cuda_devices[i].known, false);
 }
 

@@ -14,11 +14,7 @@ LOCAL void cuda_lock(void) { system_lock(&cuda_driver.mutex); }
 LOCAL void cuda_unlock(void) { system_unlock(&cuda_driver.mutex); }
 LOCAL int cuda_driver_version(void) { return cuda_version; }
 LOCAL int cuda_device_count(void) { return cuda_num_devices; }
-
-LOCAL void cuda_after_fork(void) {
-  driver_after_fork(&cuda_driver);
-  if (cuda_driver.forked) cuda_forget_devices();
-}
+LOCAL bool cuda_is_lost(void) { return driver_after_fork(&cuda_driver); }
 
 static void describe_result(CUresult result, const char** name, const char** text) {
   *name = *text = NULL;

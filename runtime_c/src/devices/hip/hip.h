@@ -16,8 +16,8 @@ _Static_assert(HIP_VECTOR <= PARAM_ALIGN, "tensors");
 static hip_api hip;                /* filled once hip_open has returned TILEC_OK */
 LOCAL tilec_status hip_open(void); /* opens and initialises libamdhip64 at its first call */
 LOCAL int hip_device_count(void);
-LOCAL void hip_after_fork(void); /* in the child */
-LOCAL void hip_lock(void);       /* around everything that is made once */
+LOCAL bool hip_is_lost(void); /* in a forked child: whether hip_open refuses there */
+LOCAL void hip_lock(void);    /* around everything that is made once */
 LOCAL void hip_unlock(void);
 LOCAL tilec_status hip_fail(tilec_status status, const char* name, const char* action, hipError result);
 
@@ -28,7 +28,7 @@ typedef struct hip_device {
   arch_list archs;
 } hip_device;
 LOCAL tilec_status hip_device_get(int32_t number, hip_device** out);
-LOCAL void hip_forget_devices(void); /* in a child, to which the driver is refused */
+LOCAL void hip_after_fork(void); /* in the child */
 LOCAL tilec_status hip_archs(int32_t device, const arch_list** out);
 LOCAL int64_t hip_units(const tilec_exec* exec);
 LOCAL hip_device* hip_device_of(const arch_list* archs); /* whose list it is: one of hip_archs */

@@ -65,7 +65,8 @@ LOCAL tilec_status hip_device_get(int32_t number, hip_device** out) {
   return TILEC_OK;
 }
 
-LOCAL void hip_forget_devices(void) {
+LOCAL void hip_after_fork(void) {
+  if (!hip_is_lost()) return;
   for (int i = 0; i < MAX_HIP_DEVICES; i++) atomic_store(&hip_devices[i].known, false);
 }
 

@@ -11,11 +11,7 @@ static int hip_num_devices;
 LOCAL void hip_lock(void) { system_lock(&hip_driver.mutex); }
 LOCAL void hip_unlock(void) { system_unlock(&hip_driver.mutex); }
 LOCAL int hip_device_count(void) { return hip_num_devices; }
-
-LOCAL void hip_after_fork(void) {
-  driver_after_fork(&hip_driver);
-  if (hip_driver.forked) hip_forget_devices();
-}
+LOCAL bool hip_is_lost(void) { return driver_after_fork(&hip_driver); }
 
 static const char* hip_error_name(hipError result) {
   return hip.error_name ? hip.error_name(result) : "an error of HIP";

@@ -26,7 +26,7 @@ enum {
 /* ---- metal_driver.c ---- */
 static metal_api metal;              /* filled once metal_open has returned TILEC_OK */
 LOCAL tilec_status metal_open(void); /* finds Metal at its first call */
-LOCAL void metal_after_fork(void);   /* in the child */
+LOCAL bool metal_is_lost(void);      /* in a forked child: whether metal_open refuses there */
 LOCAL void metal_lock(void);         /* around everything that is made once */
 LOCAL void metal_unlock(void);
 LOCAL tilec_status metal_fail(tilec_status status, const char* name, const char* action, metal_id error);
@@ -38,7 +38,7 @@ typedef struct metal_device {
   arch_list archs;
 } metal_device;
 LOCAL tilec_status metal_device_get(int32_t number, metal_device** out);
-LOCAL void metal_forget_devices(void); /* in a child, to which the driver is refused */
+LOCAL void metal_after_fork(void); /* in the child */
 LOCAL tilec_status metal_archs(int32_t device, const arch_list** out);
 LOCAL int64_t metal_units(const tilec_exec* exec);
 LOCAL metal_device* metal_device_of(const arch_list* archs); /* whose list it is: one of metal_archs */

@@ -65,7 +65,8 @@ LOCAL tilec_status metal_device_get(int32_t number, metal_device** out) {
   return TILEC_OK;
 }
 
-LOCAL void metal_forget_devices(void) {
+LOCAL void metal_after_fork(void) {
+  if (!metal_is_lost()) return;
   for (int i = 0; i < MAX_METAL_DEVICES; i++) atomic_store(&metal_devices[i].known, false);
 }
 

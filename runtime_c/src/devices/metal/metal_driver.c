@@ -9,11 +9,7 @@ static device_driver metal_driver = DEVICE_DRIVER("Metal");
 
 LOCAL void metal_lock(void) { system_lock(&metal_driver.mutex); }
 LOCAL void metal_unlock(void) { system_unlock(&metal_driver.mutex); }
-
-LOCAL void metal_after_fork(void) {
-  driver_after_fork(&metal_driver);
-  if (metal_driver.forked) metal_forget_devices();
-}
+LOCAL bool metal_is_lost(void) { return driver_after_fork(&metal_driver); }
 
 /* The words of an NSError. */
 static const char* metal_words(metal_id error) {
