@@ -24,6 +24,7 @@ _Static_assert(MAX_PARAMS <= 64, "sets of parameters are bits of a word");
 #include "settings.c"
 #include "own.c"
 #include "dispatch/cpu.c"
+#include "dispatch/guards.c"
 #include "dispatch/choice.c"
 #include "dispatch/dispatch.c"
 #include "dispatch/explain.c"

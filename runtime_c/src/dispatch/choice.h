@@ -2,7 +2,7 @@
 #ifndef TILEC_CHOICE_H_
 #define TILEC_CHOICE_H_
 #include "compiler.h"
-#include "dispatch/dispatch.h"
+#include "dispatch/guards.h"
 #include "records.h"
 
 /* The one of least cost among the schedules of a list that admit a call; `first` is the first that does. */

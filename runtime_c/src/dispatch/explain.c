@@ -5,6 +5,7 @@
 
 #include "devices/family.h"
 #include "dispatch/choice.h"
+#include "dispatch/dispatch.h"
 #include "status.h"
 
 LOCAL void describe_rejection(const kernel_record* kernel, const tilec_guard* guard,

@@ -2,7 +2,7 @@
 #ifndef TILEC_EXPLAIN_H_
 #define TILEC_EXPLAIN_H_
 #include "compiler.h"
-#include "dispatch/dispatch.h"
+#include "dispatch/guards.h"
 #include "records.h"
 
 #include <stddef.h>

@@ -6,6 +6,7 @@
 #include "devices/family.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/explain.h"
+#include "dispatch/guards.h"
 #include "doors.h"
 #include "launch/call.h"
 #include "launch/exec.h"

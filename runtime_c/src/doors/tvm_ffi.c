@@ -10,6 +10,7 @@
 #include "compiler.h"
 #include "devices/family.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/guards.h"
 #include "doors.h"
 #include "launch/call.h"
 #include "launch/exec.h"
