@@ -17,10 +17,12 @@ from tilec.ir.guards import Guard, largest_dim
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _BOUND = re.compile(r"(>=|<=|%)\s*(\d+)")
 _LARGEST = largest_dim(64)
-#: What else is written for any value, for a range, and for a bound that is not one of the values.
+#: What else is written for any value, for a range, for a bound that is not one of the values, and for a
+#: range that is open on a side or a single value.
 _ANY = ("*", "?", "_", "-1", "any", "all", "none", "auto", "dyn", "dynamic", "symbolic", "var")
 _OTHER_RANGE = re.compile(r"\[?(\d+)\s*(?:-|:|to|\.{3}|\.\.=|,)\s*(\d+)\]?")
 _STRICT = re.compile(r"([<>])\s*(\d+)")
+_OPEN = re.compile(r"(?P<low>\d+)\s*(?:\.\.|:|\+)|(?:\.\.=?|:)\s*(?P<high>\d+)|={1,2}\s*(?P<only>\d+)")
 _GRAMMAR = (
     'write an integer, "dynamic", "1..64", ">=128", "<=64", "%16", or a conjunction such as "%16,>=128"'
 )
@@ -78,11 +80,14 @@ def _parse_part(part: str, whole: str) -> Guard:
 
 def _meant(text: str) -> str:
     """The guard that somebody probably meant, as a question; nothing where there is none."""
-    span, strict = _OTHER_RANGE.fullmatch(text), _STRICT.fullmatch(text)
+    span, strict, one = (form.fullmatch(text) for form in (_OTHER_RANGE, _STRICT, _OPEN))
     if text.lower() in _ANY:
         return 'did you mean "dynamic"? '
     if span:
         return f'did you mean "{span[1]}..{span[2]}", both of them included? '
+    if one:
+        low, high, only = one["low"], one["high"], one["only"]
+        return f'did you mean "{f">={low}" if low else f"<={high}" if high else only}"? '
     if strict:
         number = int(strict[2])
         return f'did you mean "{f">={number + 1}" if strict[1] == ">" else f"<={number - 1}"}"? '
@@ -105,7 +110,7 @@ def canonical(guard: Guard) -> Guard:
     if guard.eq is not None:
         return guard
     low = guard.smallest()
-    high = None if guard.max is None else guard.max // guard.div * guard.div
+    high = _largest(guard)
     if low is not None and low == high:
         return Guard(eq=low)
     return guard
@@ -113,8 +118,12 @@ def canonical(guard: Guard) -> Guard:
 
 def admitted(guard: Guard) -> tuple[int | None, ...]:
     """The dimensions that a guard admits, as what compares equal where two guards admit the same."""
-    highest = None if guard.max is None else guard.max // guard.div * guard.div
-    return (guard.eq, guard.div, guard.smallest(), highest)
+    return (guard.eq, guard.div, guard.smallest(), _largest(guard))
+
+
+def _largest(guard: Guard) -> int | None:
+    """The greatest dimension that a guard without ``eq`` admits; None where there is none."""
+    return None if guard.max is None else guard.max // guard.div * guard.div
 
 
 def implies(a: Guard, b: Guard) -> bool:
@@ -123,9 +132,9 @@ def implies(a: Guard, b: Guard) -> bool:
         return bool(b.admits(a.eq))
     if b.eq is not None:
         return False
-    low = a.smallest()
+    low, high = a.smallest(), _largest(a)
     below = b.min is None or (low is not None and low >= b.min)
-    above = b.max is None or (a.max is not None and a.max // a.div * a.div <= b.max)
+    above = b.max is None or (high is not None and high <= b.max)
     return below and above and a.div % b.div == 0
 
 

@@ -59,6 +59,10 @@ def test_what_is_no_guard(text: object) -> None:
         ("[1, 64]", "1..64"),
         (">64", ">=65"),
         ("< 64", "<=63"),
+        ("128..", ">=128"),
+        ("64+", ">=64"),
+        ("..64", "<=64"),
+        ("== 16", "16"),
     ],
 )
 def test_what_was_meant_is_asked(text: str, meant: str) -> None:

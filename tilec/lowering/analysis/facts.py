@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
-import tvm_ffi
 from tvm import ir as tvm_ir
 from tvm import sym, tirx
 from tvm.ir import Var
@@ -45,6 +44,7 @@ from tilec.ir.exprs import (
     with_part,
 )
 from tilec.ir.nodes import Kernel, ScalarParam
+from tilec.lowering.analysis.answers import Answers
 from tilec.lowering.analysis.conditions import gap, has_quotient, is_below_zero, is_opaque, negate
 
 if TYPE_CHECKING:
@@ -52,24 +52,6 @@ if TYPE_CHECKING:
 
 #: Extents and dims stay below this, so that products of two index values never overflow 62 bits.
 _LARGEST = 2**31 - 1
-Answer = TypeVar("Answer")
-
-
-class _Answers(Generic[Answer]):
-    """What was found out about expressions, remembered."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[Hashable, int], list[tuple[Expr, Answer]]] = {}
-
-    def of(self, about: Hashable, expr: Expr, find: Callable[[Expr], Answer]) -> Answer:
-        """The answer of ``find``, which depends on nothing but ``about``, such as a state of knowledge."""
-        found = self._found.setdefault((about, tvm_ffi.structural_hash(expr)), [])
-        for earlier, answer in found:
-            if same(earlier, expr):
-                return answer
-        answer = find(expr)
-        found.append((expr, answer))
-        return answer
 
 
 class Facts:
@@ -96,13 +78,13 @@ class Facts:
         self._gaps: list[Expr] = []
         self._state = 0
         self._states = itertools.count(1)
-        self._verdicts: _Answers[bool | None] = _Answers()
-        self._forms: _Answers[Expr] = _Answers()
-        self._inlined: _Answers[Expr] = _Answers()
-        self._of_data: _Answers[Expr] = _Answers()
-        self._linear_forms: _Answers[list[Expr]] = _Answers()
-        self._positive: _Answers[bool] = _Answers()
-        self._assumed: _Answers[int] = _Answers()
+        self._verdicts: Answers[bool | None] = Answers()
+        self._forms: Answers[Expr] = Answers()
+        self._inlined: Answers[Expr] = Answers()
+        self._of_data: Answers[Expr] = Answers()
+        self._linear_forms: Answers[list[Expr]] = Answers()
+        self._positive: Answers[bool] = Answers()
+        self._assumed: Answers[int] = Answers()
         if self.analyzer.is_z3_enabled:
             self.analyzer.set_z3_rlimit(1)
         self._dims = {dim.var for dim in kernel.dims if dim.var is not None}
