@@ -110,7 +110,7 @@ def canonical(guard: Guard) -> Guard:
     if guard.eq is not None:
         return guard
     low = guard.smallest()
-    high = _largest(guard)
+    high = _greatest(guard)
     if low is not None and low == high:
         return Guard(eq=low)
     return guard
@@ -118,10 +118,10 @@ def canonical(guard: Guard) -> Guard:
 
 def admitted(guard: Guard) -> tuple[int | None, ...]:
     """The dimensions that a guard admits, as what compares equal where two guards admit the same."""
-    return (guard.eq, guard.div, guard.smallest(), _largest(guard))
+    return (guard.eq, guard.div, guard.smallest(), _greatest(guard))
 
 
-def _largest(guard: Guard) -> int | None:
+def _greatest(guard: Guard) -> int | None:
     """The greatest dimension that a guard without ``eq`` admits; None where there is none."""
     return None if guard.max is None else guard.max // guard.div * guard.div
 
@@ -132,7 +132,7 @@ def implies(a: Guard, b: Guard) -> bool:
         return bool(b.admits(a.eq))
     if b.eq is not None:
         return False
-    low, high = a.smallest(), _largest(a)
+    low, high = a.smallest(), _greatest(a)
     below = b.min is None or (low is not None and low >= b.min)
     above = b.max is None or (high is not None and high <= b.max)
     return below and above and a.div % b.div == 0
