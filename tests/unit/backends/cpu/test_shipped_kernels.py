@@ -10,7 +10,7 @@ import pytest
 from compiled import Library
 from told import told
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "kernels"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import test_kernels as shipped
 
 pytestmark = pytest.mark.slow
