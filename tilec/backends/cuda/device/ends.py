@@ -62,6 +62,14 @@ _RANGE = """  int begin = index < 0 ? (int)(0 - index) : 0;
   int end = extent - index < {count} ? (int)(extent - index) : {count};
   if (turned > begin) begin = turned;
 """
+#: What a row that goes around has of a vector: ``moved`` of each of its elements that lie a lap further on.
+_TURNED = """  if (turned > 0 && index + lap < extent) {{
+    #pragma unroll
+    for (int i = 0; i < {count}; ++i) {{
+      if (i < turned && index + lap + i < extent) {{{moved}}}
+    }}
+  }}
+"""
 
 
 @cache
@@ -85,6 +93,7 @@ def read_end(size: int, element: int) -> Helper:
     each = WORD // element
     parts = [f"found[{each} * i + {part}] << {8 * element * part}" for part in range(each)]
     made = " | ".join(f"({part})" for part in parts)
+    moved = f" found[i] = ((const {word}*)from)[at + lap + i]; "
     return Helper(name, f"""
 __device__ __forceinline__ void {name}(
     void* to, const void* from, long at, long index, long extent, int turned, int lap) {{
@@ -94,13 +103,7 @@ __device__ __forceinline__ void {name}(
     found[i] = 0;
     if (i >= begin && i < end) {{ found[i] = ((const {word}*)from)[at + i]; }}
   }}
-  if (turned > 0 && index + lap < extent) {{
-    #pragma unroll
-    for (int i = 0; i < {count}; ++i) {{
-      if (i < turned && index + lap + i < extent) {{ found[i] = ((const {word}*)from)[at + lap + i]; }}
-    }}
-  }}
-  #pragma unroll
+{_TURNED.format(count=count, moved=moved)}  #pragma unroll
   for (int i = 0; i < {words}; ++i) {{ ((unsigned*)to)[i] = {made}; }}
 }}
 """, meaning)  # fmt: skip
@@ -132,20 +135,15 @@ def cut_end(size: int, element: int) -> Helper:
         f"({each} * i + {part} >= begin && {each} * i + {part} < end ? {full << bits * part:#x}u : 0)"
         for part in range(each)
     )
+    moved = f"""
+        ((unsigned*)to)[i / {each}] |= (unsigned)((const {word}*)from)[at + lap + i] << (i % {each} * {bits});
+      """
     return Helper(name, f"""
 __device__ __forceinline__ void {name}(
     void* to, const void* from, long at, long index, long extent, int turned, int lap) {{
 {_RANGE.format(count=count)}  #pragma unroll
   for (int i = 0; i < {words}; ++i) {{ ((unsigned*)to)[i] &= {kept}; }}
-  if (turned > 0 && index + lap < extent) {{
-    #pragma unroll
-    for (int i = 0; i < {count}; ++i) {{
-      if (i < turned && index + lap + i < extent) {{
-        ((unsigned*)to)[i / {each}] |= (unsigned)((const {word}*)from)[at + lap + i] << (i % {each} * {bits});
-      }}
-    }}
-  }}
-}}
+{_TURNED.format(count=count, moved=moved)}}}
 """, meaning)  # fmt: skip
 
 
@@ -166,6 +164,7 @@ def write_end(size: int, element: int) -> Helper:
 
     each = WORD // element
     part = f"({word})(((const unsigned*)from)[i / {each}] >> (i % {each} * {8 * element}))"
+    moved = f" (({word}*)to)[at + lap + i] = {part}; "
     return Helper(name, f"""
 __device__ __forceinline__ void {name}(
     void* to, long at, const void* from, long index, long extent, int turned, int lap) {{
@@ -173,13 +172,7 @@ __device__ __forceinline__ void {name}(
   for (int i = 0; i < {count}; ++i) {{
     if (i >= begin && i < end) {{ (({word}*)to)[at + i] = {part}; }}
   }}
-  if (turned > 0 && index + lap < extent) {{
-    #pragma unroll
-    for (int i = 0; i < {count}; ++i) {{
-      if (i < turned && index + lap + i < extent) {{ (({word}*)to)[at + lap + i] = {part}; }}
-    }}
-  }}
-}}
+{_TURNED.format(count=count, moved=moved)}}}
 """, meaning)  # fmt: skip
 
 

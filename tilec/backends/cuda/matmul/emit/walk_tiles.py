@@ -43,16 +43,10 @@ def each_tile(
     only every other of the block's tiles. Coordinates are kept in registers, so that TVM's simplifier does
     not write their divisions into every address."""
     whole, extents = extents, list(extents)
-    step, first = GRID_BLOCKS.call(), block
     if order.pair is not None:
         rest = 0 if order.crosses else 1
         extents[order.pair] = let("pairs", T.truncdiv(extents[order.pair] + rest, i32(2)))
-    if order.cluster > 1:
-        step = T.truncdiv(step, i32(order.cluster))
-        first = let("first", T.truncdiv(block, i32(order.cluster)))
-    if turn is not None:
-        step, first = let("blocks", step), let("first_turn", first + turn * step)
-        step = step * 2
+    first, step = _walk(order, block, turn)
     total = let("total", tile_count(extents))
     straight = total
     if order.crosses:
@@ -72,6 +66,18 @@ def each_tile(
         with ctx.scope(dict(zip(launch.block_vars, held, strict=True))):
             body()
         put(tile, tile[0] + step)
+
+
+def _walk(order: TileOrder, block: Var, turn: Expr | None) -> tuple[Expr, Expr]:
+    """The number of the first tile of a block, and how far its tiles are apart."""
+    step, first = GRID_BLOCKS.call(), block
+    if order.cluster > 1:
+        step = T.truncdiv(step, i32(order.cluster))
+        first = let("first", T.truncdiv(block, i32(order.cluster)))
+    if turn is None:
+        return first, step
+    step, first = let("blocks", step), let("first_turn", first + turn * step)
+    return first, step * 2
 
 
 def _within(number: Expr, straight: Expr, order: TileOrder) -> Expr:
