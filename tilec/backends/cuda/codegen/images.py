@@ -1,7 +1,8 @@
 """Device TIR of a CUDA variant -> CUDA C++ through TVM -> a cubin or PTX through NVRTC or nvcc.
 
 In: one function per launch with its thread extents in the body. Out: one image with all launches of the
-variant. The bytes depend on the function bodies, the target and the compilers alone.
+variant. The source depends on the function bodies and the target alone, the bytes on the compilers, too:
+NVRTC 12.9 numbers the registers of a few kernels in one of several ways.
 """
 
 from __future__ import annotations
