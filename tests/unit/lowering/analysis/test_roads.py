@@ -138,7 +138,8 @@ with launch(1, threads=(32, 1, 1)) as (bx,):
         (("int8", "int32"), (32, 31), "K = 31 is no multiple of 2, which pmaddwd takes at once"),
         (("int8", "int32"), (36, 32), "36 columns are no multiple of the 8 of pmaddwd"),
         (("float32", "float32"), (32, 31), ""),
-        (("float32", "float32"), (4, 32), "4 columns do not fill a vector of 8"),
+        (("float32", "float32"), (4, 32), ""),
+        (("float32", "float32"), (4, 31), "4 columns do not fill a vector of 8"),
     ],
 )
 def test_a_cpu_says_what_keeps_a_product_from_its_instructions(types, sizes, said):
