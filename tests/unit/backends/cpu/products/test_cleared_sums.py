@@ -60,3 +60,44 @@ def test_results_with_a_last_tile_that_the_tensor_has_not_all_of(rows: int, firs
     scores[:, :37] += q @ k.T
     np.testing.assert_array_equal(y, 2 * scores[:, :37])
     np.testing.assert_array_equal(o, 2 * scores.reshape(rows, 3, 16).sum(axis=1))
+
+
+#: Sums that a product clears, another one adds to, and a loop reads.
+TWICE = """
+kernel("k")
+M = dim(int32)
+A = tensor(uint8, (8, 64), ("8", "64"), access="in")
+B = tensor(int8, (M, 64), ("M", "64"), access="in")
+Y = tensor(float32, (8, M), ("8", "M"), access="out")
+with launch((M + 31) // 32, threads=(128, 1, 1)) as (bx,):
+    a = alloc(uint8, (8, 64), "shared.dyn")
+    high = alloc(int8, (32, 64), "shared.dyn")
+    low = alloc(int8, (32, 64), "shared.dyn")
+    s = alloc(int32, (8, 32), "local.fragment")
+    for i, k in parallel(8, 64):
+        a[i, k] = A[i, k] & uint8(15)
+    copy(B[bx * 32:+32, 0:+64], high[0:+32, 0:+64])
+    copy(B[bx * 32:+32, 0:+64], low[0:+32, 0:+64])
+    gemm(a[0:+8, 0:+64], high[0:+32, 0:+64], s[0:+8, 0:+32], trans_a=False, trans_b=True, clear=True)
+    for i, j in parallel(8, 32):
+        s[i, j] = s[i, j] * 256
+    gemm(a[0:+8, 0:+64], low[0:+32, 0:+64], s[0:+8, 0:+32], trans_a=False, trans_b=True, clear=False)
+    for i, j in parallel(8, 32):
+        Y[i, bx * 32 + j] = cast(float32, s[i, j])
+"""
+
+
+def test_what_follows_two_products_is_done_on_the_registers_of_the_second() -> None:
+    """Neither ends at a column that is known at run time alone."""
+    lowered = lower(parse_kernel(TWICE), parse_target("x86-64-v4+vnni"), until="fuse_epilogue")
+    first, second = (stmt for stmt in walk(lowered.body) if isinstance(stmt, MicroGemm))
+    assert (bool(first.body), bool(second.body)) == (True, True)
+
+
+@pytest.mark.parametrize("count", [1, 31, 33])
+def test_results_of_two_products(count: int) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 255, (8, 64), np.uint8), rng.integers(-128, 128, (count, 64), np.int8)
+    y = np.full((8, count), np.nan, np.float32)
+    Library({"k": TWICE}, "x86-64-v3").run("k", [a, b, y], {"M": count})
+    np.testing.assert_array_equal(y, 257 * ((a & 15).astype(np.int64) @ b.T.astype(np.int64)))

@@ -75,6 +75,11 @@ class ColumnNumbers:
         """Whether something is added to numbers."""
         return not is_zero(self.offset)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether columns are numbers alone, or times a constant."""
+        return not self.has_offset and isinstance(sym.Analyzer().simplify(self.factor), tirx.FloatImm)
+
 
 def column_numbers(value: Expr, k: Var, column: Var, extents: tuple[int, int]) -> ColumnNumbers | None:
     """What ``value`` is made of, the element at ``k`` and ``column`` of a tile of such extents; None where it

@@ -7,12 +7,13 @@ for t in serial(0, K // 128):
         for k in serial(0, 128):
             own_0[0:16] += (W[t * 128 + k, 0:16] & 15) * held[0, k], own_1[0:16] += ...
         part[0, 0:128:8] = own_0[0:16], part[0, 1:128:8] = own_1[0:16] ...
-    acc[0, 0:128] += part[0, 0:128] * s[t, 0:128] - zero[t, 0:128] * s[t, 0:128] * sums[0]
+    total[0, 0:128] += part[0, 0:128] * s[t, 0:128] - zero[t, 0:128] * s[t, 0:128] * sums[0]
+acc[0, 0:128] += total[0, 0:128]
 
 Lanes have integers of a row, which one vector reads. Numbers along K all go to the sum of their lane's
-column, times activations of their own. What is added to numbers is multiplied by the sum of a
-trip's activations, where these are finite. Where lanes look nothing up, numbers stay where they are in their
-word, and sums are divided by how many times too large that makes them.
+column, times activations of their own. What is added to numbers is multiplied by the sum of a trip's
+activations. Sums that are not finite are made anew, of weights one by one. Where lanes look nothing up,
+numbers stay where they are in their word, and sums are divided by how many times too large that makes them.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from tvm import sym, tirx
 
 from tilec.backends.cpu.bit_numbers import has_tables
 from tilec.backends.cpu.nodes import AskAhead
+from tilec.backends.cpu.passes.few_bits.finite_sums import if_finite_sums
 from tilec.backends.cpu.passes.few_bits.group_numbers import simplified
-from tilec.backends.cpu.passes.few_bits.group_offsets import if_finite
 from tilec.backends.cpu.passes.few_bits.group_tiles import LANES, load_at, new_tile
 from tilec.backends.cpu.passes.few_bits.group_words import Field, field_of
 from tilec.backends.cpu.products.packing import whole_region
@@ -50,8 +51,8 @@ FEW_LANES = 8
 
 @dataclass(frozen=True, eq=False)
 class ColumnProduct:
-    """``rows`` of ``gemm`` of ``loop``: ``activation`` is that of ``row`` and ``k``, ``numbers`` are the
-    weights of ``column``. ``tiles`` serve the loop alone."""
+    """``rows`` of ``gemm`` of ``loop``: ``activation`` is that of ``row`` and ``k``, ``weight`` that of
+    ``column`` and ``k``, of whose ``numbers`` it is made. ``tiles`` serve the loop alone."""
 
     loop: For | Pipelined
     gemm: Gemm
@@ -59,6 +60,7 @@ class ColumnProduct:
     column: Var
     k: Var
     activation: Expr
+    weight: Expr
     numbers: ColumnNumbers
     rows: int
     tiles: tuple[Var, ...]
@@ -80,15 +82,6 @@ def most_rows(product: ColumnProduct, target: Target) -> int:
     return max(1, min(_MOST_SUMS, target.vector_registers // 2 // of_one))
 
 
-def column_stmts(product: ColumnProduct, target: Target) -> list[Stmt]:
-    """What takes the place of ``product``: sums, where something is added to numbers for finite activations,
-    and the loop as it was for others."""
-    sums = ColumnSums(product, target)
-    if not product.numbers.has_offset:
-        return sums.stmts()
-    return if_finite(sums, sums.stmts(), [product.loop])
-
-
 class ColumnSums:
     """What takes the place of one product."""
 
@@ -104,6 +97,7 @@ class ColumnSums:
         self.held = new_tile("held", product.rows, product.depth)
         self.sums = new_tile("sums", product.rows)
         self.part = new_tile("part", product.rows, product.columns)
+        self.total = new_tile("total", product.rows, product.columns)
 
     def _beside(self, target: Target) -> int:
         """Vectors of integers that are multiplied together, so that more of a row is read at once: as many as
@@ -124,14 +118,22 @@ class ColumnSums:
         return known if near and len(known) == len(fields) else []
 
     def stmts(self) -> list[Stmt]:
-        """The statements in place of the loop."""
+        """The statements in place of the loop. Sums of numbers that have a factor or an offset, if they are
+        not finite, are made of weights one by one."""
         body = (
             *(Alloc(tile, loc=self.loc) for tile in self._tiles()),
             *self._activations(),
             self._vectors(tirx.Var("v", "int32"), int32(self.words // self.lanes // self.beside)),
             self._results(),
         )
-        return [self._loop(self.piece, self.pieces, body)]
+        added = self._added()
+        is_plain = self.product.numbers.is_plain
+        return [
+            Alloc(self.total, loc=self.loc),
+            Fill(whole_region(self.total), tirx.const(0.0, "float32"), loc=self.loc),
+            self._loop(self.piece, self.pieces, body),
+            *([added] if is_plain else if_finite_sums(self.total, added, self._one_by_one())),
+        ]
 
     def _tiles(self) -> tuple[Var, ...]:
         """The tiles of a trip."""
@@ -244,18 +246,40 @@ class ColumnSums:
         return value if times == 1 else value * tirx.const(1.0 / times, "float32")
 
     def _results(self) -> Parallel:
-        """Adds what a trip comes to to the sums of the product."""
+        """Adds what a trip comes to to the sums of all."""
         product, row, column = self.product, tirx.Var("i", "int32"), tirx.Var("j", "int32")
         inside = {product.column: column, product.loop.var: self._trip(self.piece)}
         factor, offset = (
             substitute(each, inside) for each in (product.numbers.factor, product.numbers.offset)
         )
-        c = product.gemm.c.buffer
-        value = tirx.BufferLoad(c, [row, column]) + tirx.BufferLoad(self.part, [row, column]) * factor
+        value = tirx.BufferLoad(self.total, [row, column])
+        value = value + tirx.BufferLoad(self.part, [row, column]) * factor
         if product.numbers.has_offset:
             value = value + load_at(self.sums, row) * offset
-        store = Store(c, (row, column), value, loc=self.loc)
-        return Parallel((row, column), (product.rows, product.columns), (store,), loc=self.loc)
+        return self._each(row, column, Store(self.total, (row, column), value, loc=self.loc))
+
+    def _added(self) -> Parallel:
+        """Adds sums of all trips to those of the product."""
+        row, column, c = tirx.Var("i", "int32"), tirx.Var("j", "int32"), self.product.gemm.c.buffer
+        value = tirx.BufferLoad(c, [row, column]) + tirx.BufferLoad(self.total, [row, column])
+        return self._each(row, column, Store(c, (row, column), value, loc=self.loc))
+
+    def _one_by_one(self) -> Parallel:
+        """Adds activations times weights, as a tile would have them, to the sums of the product."""
+        product, row, column, k = self.product, *(tirx.Var(name, "int32") for name in "ijk")
+        trip = self._trip(self.piece)
+        inside = {product.row: row, product.column: column, product.k: k, product.loop.var: trip}
+        values = (substitute(each, inside) for each in (product.activation, product.weight))
+        first, second = (cast_to(simplified(each, sym.Analyzer()), "float32") for each in values)
+        c = product.gemm.c.buffer
+        store = Store(c, (row, column), tirx.BufferLoad(c, [row, column]) + first * second, loc=self.loc)
+        deep = self._loop(k, int32(product.depth), (store,))
+        return self._each(row, column, self._loop(self.piece, self.pieces, (deep,)))
+
+    def _each(self, row: Var, column: Var, stmt: Stmt) -> Parallel:
+        """``stmt`` for all sums."""
+        extents = (self.product.rows, self.product.columns)
+        return Parallel((row, column), extents, (stmt,), loc=self.loc)
 
     def _loop(self, var: Var, count: Expr, body: tuple[Stmt, ...]) -> For:
         return For("serial", var, int32(0), count, int32(1), body, loc=self.loc)

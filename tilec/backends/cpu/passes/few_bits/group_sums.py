@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import product
@@ -11,22 +10,14 @@ from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 
+from tilec.backends.cpu.passes.few_bits.finite_sums import if_finite_sums
 from tilec.backends.cpu.passes.few_bits.group_numbers import simplified
-from tilec.backends.cpu.passes.few_bits.group_tiles import (
-    LANES,
-    Column,
-    OfSteps,
-    Words,
-    are_near,
-    far_mark,
-    load_at,
-    new_tile,
-)
+from tilec.backends.cpu.passes.few_bits.group_tiles import LANES, Column, OfSteps, Words, load_at, new_tile
 from tilec.backends.cpu.passes.few_bits.group_words import in_place, in_words
 from tilec.backends.cpu.passes.place_tiles import ASKED
 from tilec.backends.cpu.products.packing import whole_region
 from tilec.ir.exprs import cast_to, dtype_of, int32, int_value, substitute
-from tilec.ir.nodes import Alloc, Bind, Fill, For, Gemm, If, Parallel, Pipelined, Reduce, Store
+from tilec.ir.nodes import Alloc, Bind, Fill, For, Gemm, Parallel, Pipelined, Reduce, Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -441,21 +432,7 @@ class GroupSums:
         return [
             Alloc(result, loc=self.loc),
             Reduce("sum", whole_region(self.total), whole_region(result), 2, True, loc=self.loc),
-            *(self._if_finite(result, added) if self.product.scaled else [added]),
-        ]
-
-    def _if_finite(self, result: Var, added: Stmt) -> list[Stmt]:
-        """``added`` where all of ``result`` is finite, else the loop as it was: an infinite scale makes NaN
-        of lanes whose sums are 0, and infinity of the sum of their group."""
-        far, found = new_tile("far", 1), new_tile("found", self.rows * self.columns)
-        row, column = tirx.Var("i", "int32"), tirx.Var("j", "int32")
-        mark = far_mark(tirx.BufferLoad(result, [row, column]), math.inf)
-        store = Store(found, (row * self.columns + column,), mark, loc=self.loc)
-        return [
-            *(Alloc(tile, loc=self.loc) for tile in (far, found)),
-            self._each((row, column), (self.rows, self.columns), store),
-            Reduce("max", whole_region(found), whole_region(far), 0, True, loc=self.loc),
-            If(are_near(far), (added,), (self.product.loop,), loc=self.loc),
+            *(if_finite_sums(result, added, self.product.loop) if self.product.scaled else [added]),
         ]
 
     def _cleared(self, tile: Var) -> Fill:

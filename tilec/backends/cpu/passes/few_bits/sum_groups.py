@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.passes.few_bits.column_numbers import column_numbers
-from tilec.backends.cpu.passes.few_bits.column_sums import FEW_LANES, ColumnProduct, column_stmts
+from tilec.backends.cpu.passes.few_bits.column_sums import FEW_LANES, ColumnProduct, ColumnSums
 from tilec.backends.cpu.passes.few_bits.column_sums import most_rows as most_rows_of_columns
 from tilec.backends.cpu.passes.few_bits.group_bytes import are_bytes, integers_of_lanes, most_rows
 from tilec.backends.cpu.passes.few_bits.group_loops import loop_product
@@ -170,14 +170,14 @@ class _Sums(ScopedRewrite):
 def _stmts(product: FewRows, target: Target) -> list[Stmt]:
     """What takes the place of a product."""
     if isinstance(product, ColumnProduct):
-        return column_stmts(product, target)
+        return ColumnSums(product, target).stmts()
     return sums_stmts(product, target)
 
 
 def _reads_of_columns(product: ColumnProduct) -> tuple[Expr, ...]:
     """All that a product along N reads."""
     numbers = product.numbers
-    return (product.activation, numbers.stored, numbers.factor, numbers.offset)
+    return (product.activation, product.weight, numbers.stored, numbers.factor, numbers.offset)
 
 
 def _column_product(loop: For | Pipelined, whole: LoopProduct) -> ColumnProduct | None:
@@ -197,7 +197,7 @@ def _column_product(loop: For | Pipelined, whole: LoopProduct) -> ColumnProduct 
     if extents[1] // numbers.wide % FEW_LANES:
         return None
     rows = int_value(gemm.a.extent[0]) or 0
-    return ColumnProduct(loop, gemm, row, column, k, activation, numbers, rows, whole.tiles)
+    return ColumnProduct(loop, gemm, row, column, k, activation, weight, numbers, rows, whole.tiles)
 
 
 def _product(

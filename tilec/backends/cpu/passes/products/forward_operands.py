@@ -67,7 +67,8 @@ class ForwardOperands(Pass):
 
 
 class _Forward(StagedOperands):
-    """Rewrites one launch. ``filled`` are the tiles that the block at hand fills."""
+    """Rewrites one launch. ``filled`` are the tiles that the block at hand fills, by a statement or by a
+    product that clears them."""
 
     def __init__(self, kernel: Kernel, launch: Launch, target: Target) -> None:
         super().__init__(kernel, launch)
@@ -86,9 +87,9 @@ class _Forward(StagedOperands):
         return _with_rest_cleared(self._rows(self._columns(stmt)))
 
     def block(self, block: Block) -> Block:
-        """A Fill counts for the block that it stands in."""
+        """What fills a tile counts for the block that it stands in."""
         before = self.filled
-        self.filled = {stmt.dst.buffer for stmt in block if isinstance(stmt, Fill)}
+        self.filled = {tile for stmt in block for tile in _filled(stmt)}
         result = super().block(block)
         self.filled = before
         return result
@@ -154,7 +155,7 @@ class _Forward(StagedOperands):
 
     def _may_end(self, gemm: MicroGemm, across: bool) -> bool:
         """Whether ``gemm`` may end at any column: where it clears few sums, which then are cleared before it,
-        where a statement has filled sums of so few rows that all of K is one step, or where it adds to those
+        where the block has filled sums of so few rows that all of K is one step, or where it adds to those
         of an earlier trip, so that nothing is fused with it alone."""
         if int_value(gemm.clear) != 0:
             return across and int_value(gemm.clear) == 1
@@ -174,6 +175,13 @@ class _Forward(StagedOperands):
     def _inside(self, region: Region, axis: int) -> bool:
         start = region.start[axis]
         return self.facts.prove(tirx.And(start >= 0, start < region.buffer.shape[axis])) is True
+
+
+def _filled(stmt: Stmt) -> list[Var]:
+    """The tiles that a statement fills whatever they held."""
+    if isinstance(stmt, Fill):
+        return [stmt.dst.buffer]
+    return [stmt.c.buffer] if isinstance(stmt, MicroGemm) and int_value(stmt.clear) == 1 else []
 
 
 def _less_deep(gemm: MicroGemm, depth: int | Expr | None) -> MicroGemm:
