@@ -71,6 +71,11 @@ class ColumnProduct:
         return int_value(self.gemm.c.extent[1]) or 1
 
     @property
+    def words(self) -> int:
+        """Integers that a row of the tile has its numbers from."""
+        return self.columns // self.numbers.wide
+
+    @property
     def depth(self) -> int:
         """Elements along K of a trip."""
         return int_value(self.gemm.a.extent[1]) or 1
@@ -87,7 +92,7 @@ class ColumnSums:
 
     def __init__(self, product: ColumnProduct, target: Target) -> None:
         self.product, self.loc = product, product.gemm.loc
-        self.words = product.columns // product.numbers.wide
+        self.words = product.words
         full = self.words % LANES == 0 and target.lanes(32) >= LANES
         self.lanes = LANES if full else FEW_LANES
         self.rows, self.elements = product.rows, product.depth

@@ -104,10 +104,19 @@ class _Sums(ScopedRewrite):
             return super().stmt(stmt)
         if product.rows > _few_rows(product, self.target):
             return [self._branch(product)]
-        stmts = _stmts(product, self.target)
+        stmts = self._stmts(product)
         if not any(stmt is product.loop for stmt in walk(tuple(stmts))):
             self.dropped.update(product.tiles)
         return stmts
+
+    def _stmts(self, product: FewRows) -> list[Stmt]:
+        """What takes the place of a product: along N twice where a tile may end in front of its last column,
+        as sums of lanes that may not exist leave registers."""
+        stmts = _stmts(product, self.target)
+        is_whole = _is_whole(product) if isinstance(product, ColumnProduct) else None
+        if is_whole is None or self.facts.prove(is_whole) is True:
+            return stmts
+        return [If(is_whole, tuple(_stmts(product, self.target)), tuple(stmts), loc=product.loop.loc)]
 
     def _branch(self, product: FewRows) -> Stmt:
         """The loop of a product of many rows, in front of which one row and few rows are told apart: those
@@ -118,7 +127,7 @@ class _Sums(ScopedRewrite):
         for rows in (rows for rows in _PARTED if rows <= most):
             if left is None or self.facts.prove(left > rows) is True:
                 return branch
-            sums = _stmts(replace(product, rows=rows), self.target)
+            sums = self._stmts(replace(product, rows=rows))
             branch = If(left <= rows, tuple(sums), (branch,), loc=branch.loc)
         return branch
 
@@ -264,6 +273,12 @@ def _rows_left(product: FewRows) -> Expr | None:
     """How many rows of activations there are from the first one of a tile on; None where nothing tells."""
     read = list(loads(product.activation))
     return _left(read[0], product.row) if len(read) == 1 else None
+
+
+def _is_whole(product: ColumnProduct) -> Expr | None:
+    """Whether a row has all integers of a tile; None where nothing tells."""
+    left = _left(product.numbers.stored, product.numbers.word)
+    return None if left is None else left >= product.words
 
 
 def _left(load: TensorLoad, moving: Var) -> Expr | None:
