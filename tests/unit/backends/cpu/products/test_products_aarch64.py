@@ -19,6 +19,7 @@ PRODUCTS = {
     "int8": Product(dtype="int8", acc="int32", out="int32", bM=13),
     "int8_trans_b": Product(dtype="int8", acc="int32", out="int32", trans_b=True, bK=32),
     "one_row": Product(dtype="bfloat16", bM=1),
+    "narrow": Product(bM=32, bN=4, bK=64, epilogue=BIAS_RESIDUAL),
     "odd_words": Product(dtype="bfloat16", bM=7, bK=20),
     "uint8_int8": Product(dtype="uint8", b_dtype="int8", acc="int32", out="int32", trans_b=True),
     "float16": Product(dtype="float16", acc="float16", out="float16"),
