@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 from compiled import Library
-from cpu_products import BIAS_RESIDUAL, ROW_SUM, STORE, Product
+from cpu_products import BIAS_RESIDUAL, ROW_SUM, Product
 
 from tilec.backends.cpu.nodes import MicroGemm, RegisterBlock
 from tilec.backends.cpu.products.blocks.register_tile import turns_of
@@ -102,19 +102,21 @@ def test_tiles_side_by_side_share_their_turns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "depth", "epilogue", "form"),
+    ("columns", "depth", "other", "form"),
     [
-        (8, 128, STORE, "across"),
-        (8, 128, BIAS_RESIDUAL, "across"),
-        (16, 256, STORE, "fma"),
-        (8, 96, STORE, "fma"),
-        (8, 128, ROW_SUM, "fma"),
+        (8, 128, {}, "across"),
+        (8, 128, {"epilogue": BIAS_RESIDUAL}, "across"),
+        (8, 128, {"K": 128, "clears": True}, "across"),
+        (8, 128, {"clears": True}, "fma"),
+        (16, 256, {}, "fma"),
+        (8, 96, {}, "fma"),
+        (8, 128, {"epilogue": ROW_SUM}, "fma"),
     ],
-    ids=["narrow", "elementwise", "wide", "shallow", "rows_summed"],
+    ids=["narrow", "elementwise", "cleared", "cleared_first", "wide", "shallow", "rows_summed"],
 )
-def test_narrow_tiles_have_vectors_along_k(columns: int, depth: int, epilogue: str, form: str) -> None:
+def test_narrow_tiles_have_vectors_along_k(columns: int, depth: int, other: dict, form: str) -> None:
     """Where these are deep enough for as many sums, and what follows can be turned."""
-    kernel = parse_kernel(Product(bM=64, bN=columns, bK=depth, epilogue=epilogue).text("product"))
+    kernel = parse_kernel(Product(bM=64, bN=columns, bK=depth, **other).text("product"))
     (launch,) = lower(kernel, parse_target("x86-64-v4"), until="forward_operands").launches
     (product,) = (stmt for stmt in walk(launch.body) if isinstance(stmt, MicroGemm))
     assert product.block.form == form

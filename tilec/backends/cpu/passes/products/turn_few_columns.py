@@ -80,8 +80,11 @@ class _Turner:
 
     def _is_narrow(self, gemm: Gemm, tile: Var) -> bool:
         """Whether ``gemm`` adds to all of ``tile`` few columns of sums of floats, over a K of as many vectors
-        as these are: the lanes of each sum are added up behind it."""
-        if not gemm.c.buffer.same_as(tile) or not is_whole(gemm.c) or gemm.trans_a:
+        as these are: the lanes of each sum are added up behind it. Where it is open whether it clears them,
+        its other operand is not read in place."""
+        if not gemm.c.buffer.same_as(tile) or not is_whole(gemm.c):
+            return False
+        if gemm.trans_a or int_value(gemm.clear) is None:
             return False
         types = [str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c)]
         floats = types[2] == "float32" and all(compute_type(dtype) == "float32" for dtype in types)
