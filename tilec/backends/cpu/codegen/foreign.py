@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 _DEVICE_WORDS = ("__device__", "__forceinline__", "__host__", "__noinline__")
-_FLAGS = ("-Wno-everything", "-Dhalf=_Float16", *(f"-D{word}=" for word in _DEVICE_WORDS))
-_DEFINITION = re.compile(r"^define (?:hidden |dso_local |internal )*", re.MULTILINE)
+#: Static and inline functions are kept, which this compiler sees no calls of; the kernel's optimises them.
+_KEPT = ("-femit-all-decls", "-Xclang", "-disable-llvm-passes")
+_FLAGS = (*_KEPT, "-Wno-everything", "-Dhalf=_Float16", *(f"-D{word}=" for word in _DEVICE_WORDS))
+_DEFINITION = re.compile(r"^define (?:hidden |dso_local |internal |available_externally )*", re.MULTILINE)
 _LINKAGE = re.compile(r'\bextern\s*"C"')
 _PRELUDE = "#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>\n"
 

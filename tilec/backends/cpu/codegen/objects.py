@@ -267,9 +267,7 @@ def _libm_calls(lowered: LoweredKernel, target: Target, code: bytes) -> tuple[st
     needed = undefined_symbols(code) - _LIBC_FUNCTIONS - RUNTIME_CALLS - RUNTIME_FACTS
     unknown = sorted(needed - _LIBM)
     if unknown:
-        remedy = (
-            "define functions that a kernel calls in T.import_source, not as static: it is linked to them"
-        )
+        remedy = "define functions that a kernel calls in T.import_source"
         raise failure(lowered, target, f"the code calls {', '.join(unknown)}, which nothing provides", remedy)
     return tuple(sorted(needed))
 
