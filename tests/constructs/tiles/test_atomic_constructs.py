@@ -442,6 +442,38 @@ def test_the_last_block_reads_what_others_wrote(target):
         run([x, count, np.zeros(1, np.float32)], {})
 
 
+def _added_in_turn(order):
+    """Each block reads what the ones before it have summed, and stores its own sum over that."""
+
+    @T.prim_func
+    def main(X: T.Tensor((3, 64), "float32"), Sum: T.Tensor((64,), "float32"), Turn: T.Tensor((1,), "int32")):
+        with T.Kernel(3, threads=64) as block:
+            x = T.alloc_fragment((64,), "float32")
+            turn = T.alloc_var("int32", init=-1)
+            T.copy(X[block, :], x)
+            while turn != block:
+                turn = T.atomic_load(Turn[0], memory_order="acquire")
+            for i in T.Parallel(64):
+                x[i] += Sum[63 - i]
+            T.copy(x, Sum)
+            T.sync_threads()
+            if T.get_thread_binding() == 0:
+                T.atomic_store(Turn[0], block + 1, memory_order=order)
+
+    return main
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "gfx942"])
+def test_blocks_overwrite_what_others_have_read(target):
+    x, start = np.arange(192, dtype=np.float32).reshape(3, 64), np.zeros(64, np.float32)
+    turn, total = np.zeros(1, np.int32), x[2] + (x[1] + x[0][::-1])[::-1]
+    given = (x, start, turn)
+    agree(_added_in_turn("release"), *given, expected=[total, np.full(1, 3, np.int32)], targets=(target,))
+    run = EmulatedKernel(elaborated(_added_in_turn("relaxed"), given, None, {}, {}), parse_target(target))
+    with pytest.raises(EmulationError, match=r"bytes \d+ to \d+ of Sum, which another block has"):
+        run([x, start, turn], {})
+
+
 def test_the_swap_of_a_byte_keeps_the_others_of_its_word(tmp_path):
     """The device's function as C of this machine, on every byte of a word."""
     head = "#define __device__\n#define __forceinline__\n#define atomicCAS __sync_val_compare_and_swap\n"

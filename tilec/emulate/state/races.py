@@ -204,6 +204,9 @@ class Shadow:
         if self.is_global:
             self.write_block[at] = access.block
             self.clocks_of[access.block] = access.clocks.number
+        if self.is_global and not access.is_atomic:  # who comes behind it comes behind the reads before it
+            self.read_block[at] = _NEVER
+            self.reads[:, at] = 0
 
     def _tell(self, offsets: np.ndarray, access: Access, writes: bool = False) -> None:
         """Atomic operations, one after the other, hear what those in front of them at their offset told; one
@@ -283,6 +286,18 @@ class Shadow:
         own = agent if number == clocks.number else clocks.agents.known((number, agent))
         return own is not None and bool(clocks.seen[warp, own] >= self.moment[place])
 
+    def _was_told_of_reads(self, place: int, warp: int, clocks: Clocks) -> bool:
+        """Whether a warp knows that what another block has read at a place is over."""
+        block = int(self.read_block[place])
+        if block == _MANY:
+            return False
+        number, moments = self.clocks_of[block], self.reads[:, place].tolist()
+        for reader, moment in zip(self.readers, moments, strict=True):
+            own = reader if number == clocks.number else clocks.agents.known((number, reader))
+            if moment and (own is None or clocks.seen[warp, own] < moment):
+                return False
+        return True
+
     def _knows_echo(self, known: np.ndarray, place: int) -> bool:
         return any(known[agent] >= moment for agent, moment in self.echoes[place])
 
@@ -323,19 +338,26 @@ class Shadow:
 
     def _late_reads(self, at: np.ndarray, warps: np.ndarray, access: Access) -> np.ndarray | None:
         """Per reader and place: whether its last read is not known to be over."""
-        if self.is_global:
-            seen = self.read_block[at]
-            other = (seen != _NEVER) & (seen != access.block)
-            if access.is_atomic:
-                other &= ~self.atomic[at]
-            if other.any():
-                self._blocks_race(int(at[np.flatnonzero(other)[0]]), access, "read", self.read_site)
+        other = self._read_by_others(at, warps, access)
         if not self.readers:
             return None
         access.clocks.ensure()
         readers = np.asarray(self.readers)[:, None]
-        late: np.ndarray = self.reads[:, at] > access.clocks.seen[warps, readers]
+        late: np.ndarray = (self.reads[:, at] > access.clocks.seen[warps, readers]) & ~other
         return late if late.any() else None
+
+    def _read_by_others(self, at: np.ndarray, warps: np.ndarray, access: Access) -> np.ndarray:
+        """Where another block of the launch has read. Hazard where nothing has told the warp that it is
+        over."""
+        if not self.is_global:
+            return np.zeros(len(at), np.bool_)
+        seen = self.read_block[at]
+        other: np.ndarray = (seen != _NEVER) & (seen != access.block)
+        open_ = other & ~self.atomic[at] if access.is_atomic else other
+        for item in np.flatnonzero(open_).tolist():
+            if not self._was_told_of_reads(int(at[item]), int(warps[item]), access.clocks):
+                self._blocks_race(int(at[item]), access, "read", self.read_site)
+        return other
 
     def _race_with_read(self, late: np.ndarray, at: np.ndarray, warps: np.ndarray, access: Access) -> None:
         row, item = (int(part[0]) for part in np.nonzero(late))
@@ -344,6 +366,7 @@ class Shadow:
 
     def _note_read_block(self, at: np.ndarray, access: Access) -> None:
         seen = self.read_block[at]
+        self.clocks_of[access.block] = access.clocks.number
         self.read_block[at] = np.where((seen == _NEVER) | (seen == access.block), access.block, _MANY)
 
     # ---- messages ----
