@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.pipelines.versions import with_versions
 from tilec.backends.cuda.nodes import GiveBack, WaitLanded
 from tilec.backends.cuda.statement_roles.split.opened_rings import OpenedRings, looped
+from tilec.backends.cuda.statement_roles.split.slices import stored
 from tilec.backends.cuda.statement_roles.split.uses import uses_of
 from tilec.ir.nodes import Alloc, Block, Stmt, children, walk, with_children
 from tilec.ir.nodes.barriers import WaitPhase
@@ -17,6 +18,8 @@ from tilec.ir.traits import buffers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tvm.ir import Var
 
     from tilec.backends.cuda.statement_roles.rings.plan import Plan, Ring
     from tilec.backends.cuda.statement_roles.split.places import Known, Place
@@ -75,12 +78,19 @@ class Consumer:
 
 
 def _only_looked_up(program: Program, plan: Plan) -> set[Stmt]:
-    """The statements that bring what only the producer looks up: those who compute need none of them."""
+    """The statements that bring what only the producer looks up: those who compute need none of them, unless
+    they bring something else, too."""
     moved = {inner for load in plan.loads for inner in walk((load,))}
-    found: set[Stmt] = set()
-    for table in plan.tables:
-        givers = {stmt for writer in program.writers.get(table, ()) for stmt in walk((writer,))}
+    givers = {
+        table: {stmt for writer in program.writers.get(table, ()) for stmt in walk((writer,))}
+        for table in plan.tables
+    }
+
+    def is_moved(table: Var) -> bool:
         users = {stmt for stmt in program.around if table in set(buffers(stmt))}
-        if users <= givers | moved | {program.definers[table]}:
-            found |= givers | {program.definers[table]}
-    return found
+        return users <= givers[table] | moved | {program.definers[table]}
+
+    alone = set(filter(is_moved, plan.tables))
+    while mixed := {table for table in alone if set(stored(givers[table])) - alone}:
+        alone -= mixed
+    return {stmt for table in alone for stmt in (*givers[table], program.definers[table])}

@@ -21,6 +21,7 @@ from tilec.backends.cuda.analysis.layouts.tiles import static_extents
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.ir.nodes import (
     LOOPS,
+    Alloc,
     Bind,
     Block,
     Break,
@@ -33,6 +34,7 @@ from tilec.ir.nodes import (
     Pipelined,
     Scan,
     Stmt,
+    Store,
     children,
     is_global,
     walk,
@@ -47,6 +49,8 @@ _CONTROL = (*LOOPS, If)
 _SCALAR = "local.var"
 #: What gives a tile its elements without a product or a reduction.
 _BRINGING = (Copy, Fill, Parallel, Scan)
+#: What stands in a Parallel that does nothing else.
+_WITHIN = (Alloc, Bind, For, If, Store)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +126,7 @@ class Program:
             return
         wide = [extent for extent in static_extents(buffer) if extent != 1]
         writers = self.writers.get(buffer, [])
-        plain = len(wide) <= 1 and all(isinstance(stmt, _BRINGING) for stmt in writers)
+        plain = len(wide) <= 1 and all(map(_only_brings, writers))
         need(plain and buffer in self.definers, reason, load)
         yield self.definers[buffer]
         yield from writers
@@ -138,8 +142,11 @@ class Program:
             yield definer
 
     def slice(self, kept: Set[Stmt], whole: Collection[Stmt]) -> Block:
-        """The statements ``kept``, in their places; those of ``whole`` with all that is inside."""
-        return _kept(self.body, kept, whole)
+        """The statements ``kept``, in their places; those of ``whole`` with all that is inside, loops that
+        bring tiles without stores to others."""
+        others = {buffer for buffer in self.writers if _is_tile(buffer)}
+        others -= {buffer for buffer in others if self.definers.get(buffer) in kept}
+        return _kept(self.body, kept, whole, others)
 
 
 def _parts(stmt: Stmt) -> Iterable[Stmt]:
@@ -151,14 +158,41 @@ def _is_tile(buffer: Var) -> bool:
     return str(buffer.scope()) in ("shared.dyn", "local.fragment")
 
 
-def _kept(block: Block, kept: Set[Stmt], whole: Collection[Stmt]) -> Block:
+def _only_brings(stmt: Stmt) -> bool:
+    """Whether a statement does nothing but give tiles their elements."""
+    inside = list(walk((stmt,)))
+    fitting = isinstance(stmt, _BRINGING) and all(isinstance(each, _WITHIN) for each in inside[1:])
+    return fitting and all(map(_is_tile, stored(inside)))
+
+
+def stored(stmts: Collection[Stmt]) -> Iterator[Var]:
+    """What statements write, but for what is defined among them."""
+    own = {var for stmt in stmts for var in defined(stmt)}
+    return (buffer for stmt in stmts for buffer in written(stmt) if buffer not in own)
+
+
+def _kept(block: Block, kept: Set[Stmt], whole: Collection[Stmt], others: Set[Var]) -> Block:
     return tuple(
-        with_children(stmt, [_kept(inner, kept, whole) for inner in children(stmt)])
+        with_children(stmt, [_kept(inner, kept, whole, others) for inner in children(stmt)])
         if isinstance(stmt, _CONTROL) and stmt not in whole
+        else _without_stores(stmt, others)
+        if isinstance(stmt, Parallel) and stmt not in whole
         else stmt
         for stmt in block
         if stmt in kept
     )
+
+
+def _without_stores(stmt: Stmt, others: Set[Var]) -> Stmt:
+    """``stmt`` without the stores inside to these tiles."""
+
+    def left(inner: Stmt) -> bool:
+        return not (isinstance(inner, Store) and inner.buffer in others)
+
+    blocks = [
+        tuple(_without_stores(each, others) for each in block if left(each)) for block in children(stmt)
+    ]
+    return with_children(stmt, blocks)
 
 
 def all_needed(program: Program, found: Iterable[Stmt]) -> set[Stmt]:
