@@ -282,6 +282,7 @@ def test_what_begins_with_sm_90_is_told_before_the_build(
             "",
         ),
         ("B[i] = T.match_any_sync(A[i])", "T.match_any_sync on Apple GPUs", ""),
+        ("b = T.alloc_barrier(1); T.barrier_arrive(b)", "T.alloc_barrier on Apple GPUs", ""),
         (
             "T.sync_grid()",
             "blocks that wait for each other, on an Apple GPU",

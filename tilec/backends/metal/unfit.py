@@ -12,6 +12,7 @@ from tilec.ir.exprs import dtype_of
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.foreign import is_foreign, parts
 from tilec.ir.nodes import Atomic, Kernel, Stmt, walk
+from tilec.ir.nodes.barriers import AllocBarrier
 from tilec.ir.nodes.threads import Lane
 from tilec.ir.traits import buffers, expressions
 from tilec.lowering.analysis.places import located
@@ -22,7 +23,7 @@ _WITHOUT = ("float64",)
 
 def refuse_unfit(kernel: Kernel) -> None:
     """UnsupportedError at the first statement with float64, an atomic of other than 32 bits or of an order
-    beyond relaxed, a vote on masks, or a call of an author's CUDA C++."""
+    beyond relaxed, a barrier that counts arrivals, a vote on masks, or a call of an author's CUDA C++."""
     for stmt in walk(kernel.body):
         with located(stmt):
             _refuse(stmt)
@@ -31,6 +32,8 @@ def refuse_unfit(kernel: Kernel) -> None:
 def _refuse(stmt: Stmt) -> None:
     if isinstance(stmt, Lane) and stmt.kind.startswith("match"):
         raise refused(f"T.{stmt.kind}_sync", "Metal has no votes on masks")
+    if isinstance(stmt, AllocBarrier):
+        raise refused("T.alloc_barrier", "Metal has barriers of whole blocks alone")
     if isinstance(stmt, Atomic):
         _refuse_atomic(stmt)
     for name in _imported(stmt):

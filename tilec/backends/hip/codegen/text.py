@@ -11,6 +11,7 @@ from tilec.backends.cuda.codegen.any_words import any_words
 from tilec.backends.cuda.codegen.computed import computed
 from tilec.backends.cuda.device import floats, moves
 from tilec.backends.cuda.device.exchange import ANEW, SHARED_SYNC
+from tilec.backends.hip.codegen.barriers import BARRIERS
 from tilec.backends.hip.codegen.functions import needed
 from tilec.backends.hip.codegen.header import ATOMICS, END, INSTRUCTIONS, MISSING
 from tilec.backends.hip.copies.emit import PIECES, lane_copy
@@ -58,6 +59,7 @@ def _lane_copy(size: int) -> str:
 _OWN = {
     **{moves.cp_async(size).text: _copy(size) for size in _WORDS},
     **moves.PLAIN_TAKES,
+    **BARRIERS,
     **{lane_copy(size).text: _lane_copy(size) for size in PIECES},
     floats.FROM_BFLOAT16.text: _function(
         "float tilec_from_bfloat16(unsigned short bits)", "return __uint_as_float(unsigned(bits) << 16);"
