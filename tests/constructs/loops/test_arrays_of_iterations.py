@@ -1,4 +1,5 @@
-"""Arrays of a T.Parallel's iteration that loops fill: neighbours are read and stored as vectors."""
+"""Arrays and columns that iterations of a T.Parallel go through by loops: neighbours are vectors, and lie in
+the thread that wants them."""
 
 from __future__ import annotations
 
@@ -43,6 +44,25 @@ def channel_taps(
         T.copy(sums, Y)
 
 
+@T.prim_func
+def mixed_rows(
+    X: T.Tensor((4, 4 * COLUMNS), "float16"),
+    M: T.Tensor((4, 4), "float32"),
+    Y: T.Tensor((4, 4 * COLUMNS), "float16"),
+):
+    """Sums of rows with the weights of a small matrix, which an iteration reads row by row."""
+    with T.Kernel(1, threads=128):
+        x, y = T.alloc_fragment((4, 4 * COLUMNS), "float16"), T.alloc_fragment((4, 4 * COLUMNS), "float32")
+        m = T.alloc_shared((4, 4), "float32")
+        T.copy(M, m)
+        T.copy(X, x)
+        for a, j in T.Parallel(4, 4 * COLUMNS):
+            y[a, j] = x[a, j]
+            for c in T.serial(4):
+                y[a, j] += m[a, c] * x[c, j]
+        T.copy(y, Y)
+
+
 def moved(kernel, *inputs):
     """How the statements of a kernel move what tensors and tiles hold."""
     return {road.statement: road.instruction for road in roads(kernel, *inputs) if road.kind == "vectors"}
@@ -63,3 +83,13 @@ def test_shared_rows_are_vectors_of_neighbours_that_a_store_wants():
     wanted = sum(x[t : t + 16].astype(np.float32) * f[t] for t in range(3)).astype(np.float16)
     agree(channel_taps, x, f, expected=wanted)
     assert moved(channel_taps, x, f)["x, f -> sums"] == "vectors of 16 bytes"
+
+
+def test_columns_that_a_loop_goes_through_stay_in_registers():
+    rng = np.random.default_rng(6)
+    x, m = (
+        rng.integers(-4, 5, (4, 4 * COLUMNS)).astype(np.float16),
+        rng.integers(-2, 3, (4, 4)).astype(np.float32),
+    )
+    agree(mixed_rows, x, m, expected=(x + m @ x.astype(np.float32)).astype(np.float16))
+    assert not any("shared" in road.statement for road in roads(mixed_rows, x, m))

@@ -136,12 +136,14 @@ class _Loops(OwnLoops):
 
 
 class _Chunk:
-    """Every ``count`` trips of a loop together: ``number`` counts them, ``var`` the trips of one."""
+    """Every ``count`` trips of a loop together: ``number`` counts them, ``var`` the trips of one. Trips of a
+    single chunk from 0 on keep their variable: what it names are a few elements, as layouts of rows ask."""
 
     def __init__(self, form: _Form, count: int) -> None:
         self.form, self.loop, self.count = form, form.loop, count
         self._dtype = dtype_of(self.loop.var)
-        self.number, self.var = self._name("chunk"), self._name("in")
+        whole = int_value(self.loop.start) == 0 and int_value(self.loop.stop) == count
+        self.number, self.var = self._name("chunk"), self.loop.var if whole else self._name("in")
         self.trips: Expr = tirx.floordiv(self.loop.stop - self.loop.start, self._const(count))
 
     def at(self, values: Sequence[Expr], var: Expr) -> tuple[Expr, ...]:
@@ -181,8 +183,9 @@ class _Chunk:
         loaded = self._moved([run for run in runs if not run.item.is_write])
         stored = self._moved([run for run in runs if run.item.is_write])
         values = values_of(self.loop.body)
-        trip = Bind(self.loop.var, self._place(self.var), loc=loc)
-        body = (trip, *(_waiting(stmt, runs, self.var, values) for stmt in self.loop.body))
+        body = tuple(_waiting(stmt, runs, self.var, values) for stmt in self.loop.body)
+        if self.var is not self.loop.var:
+            body = (Bind(self.loop.var, self._place(self.var), loc=loc), *body)
         zero, one = self._const(0), self._const(1)
         trips = For("unroll", self.var, zero, self._const(self.count), one, body, loc=loc)
         parts = (*rooms, *loaded, trips, *stored)
