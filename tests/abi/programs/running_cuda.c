@@ -1,6 +1,7 @@
-/* The stand-in of fake_cuda.c with graphs, events and kernels that run: a launch of <kernel>_<digest>_0 is a call of
- * <kernel> of the library for CPUs that RUNNING_CUDA names, on the same memory; later launches of a kernel do nothing.
- * Graphs keep what was launched with the arguments that it had. RUNNING_CUDA_LOG names a file for what was asked. */
+/* The stand-in of fake_cuda.c with graphs, events and kernels that run: the first launch <kernel>_<digest>_<number> of
+ * a call is a call of <kernel> of the library for CPUs that RUNNING_CUDA names, on the same memory; later ones do
+ * nothing. Launches without blocks are not made, be it the first of a kernel. Graphs keep what was launched with the
+ * arguments that it had. RUNNING_CUDA_LOG names a file for what was asked. */
 #define cuLaunchKernelEx fake_launch
 #define cuStreamBeginCapture_v2 fake_begin_capture
 #define cuStreamEndCapture fake_end_capture
@@ -126,14 +127,21 @@ static void run(const call* made) {
     stop("a kernel failed:", library()->last_error());
 }
 
-/* The kernel whose name stands in front of the digest and the number of the launch; NULL for later launches. */
+/* The kernel whose name stands in front of the digest and the number of the launch; NULL for later launches, whose
+ * number is greater than that of the one in front. */
 static const tilec_kernel* kernel_of(const char* launched) {
+  static _Thread_local char last[256];
+  static _Thread_local int last_number;
   char name[256];
   snprintf(name, sizeof name, "%s", launched);
   char* number = strrchr(name, '_');
-  if (number) *number = 0;
+  if (!number) return NULL;
+  *number = 0;
+  bool is_later = strcmp(name, last) == 0 && atoi(number + 1) > last_number;
+  snprintf(last, sizeof last, "%s", name);
+  last_number = atoi(number + 1);
   char* digest = strrchr(name, '_');
-  if (!digest || strcmp(number + 1, "0") != 0) return NULL;
+  if (!digest || is_later) return NULL;
   *digest = 0;
   const tilec_kernel* found = library()->find(name);
   if (!found) stop("no kernel for", launched);

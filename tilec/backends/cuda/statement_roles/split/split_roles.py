@@ -302,7 +302,8 @@ class _Roles:
     def _road(self, groups: int) -> Road:
         """What the launch has become."""
         stages = ", ".join(f"{tile.name} {ring.stages}" for ring in self.rings for tile in ring.tiles)
-        who, kind = ("warp", "TMA rings") if self.loading == WARP else ("warpgroup", "rings")
+        who = "warp" if self.loading == WARP else "warpgroup"
+        kind = "rings" if any(ring.by_threads for ring in self.rings) else "TMA rings"
         turns = " that take tiles in turns" if self.plan.turns > 1 else ""
         how = f"a loading {who}, computing warpgroups {groups}{turns}, {kind} of {stages} stages"
         return Road("T.Kernel", "warp_roles", f"warp roles: {how}")
