@@ -18,13 +18,18 @@ from tilec.ir.traits import Rewriter
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.ir.nodes import Block, Stmt
+    from tilec.ir.nodes import Block, For, Stmt
 
 
 def at_values(block: Block, values: dict[Var, Expr], analyzer: sym.Analyzer | None = None) -> Block:
     """A copy of ``block`` where variables have ``values``: its indices are simplified, choices that numbers
     decide are made, and names of numbers are these."""
     return _At(values, analyzer or sym.Analyzer()).block(copied(block))
+
+
+def at_trip(loop: For, trip: int) -> Block:
+    """A copy of what a loop does where its variable is ``trip``."""
+    return at_values(loop.body, {loop.var: tirx.const(trip, dtype_of(loop.var))})
 
 
 class _At(Rewriter):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 
-from tilec.ir.analysis.jumps import jumps
+from tilec.ir.analysis.known_trips import leaves_early
 from tilec.ir.analysis.renaming import in_trip
 from tilec.ir.exprs import dtype_of, int_value, reads
 from tilec.ir.nodes import Block, For, If, Stmt
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 def runs_in_pairs(loop: For) -> bool:
     """Whether a loop may be one over pairs of trips: each trip comes to its end, and how many there are is
     the same behind the loop, where an odd number is asked for."""
-    leaves = any(True for stmt in loop.body for _ in jumps(stmt))
     made = written_in(loop.body)
     counted = not any(reads(bound, made) for bound in (loop.start, loop.stop))
-    return int_value(loop.step) == 1 and counted and not leaves
+    return int_value(loop.step) == 1 and counted and not leaves_early(loop)
 
 
 def in_pairs(loop: For, first: Block, second: Block) -> list[Stmt]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilec.ir.analysis.jumps import jumps
 from tilec.ir.exprs import int_value
 
 if TYPE_CHECKING:
@@ -14,6 +15,17 @@ def known_trips(loop: For) -> range | None:
     """The values of a loop's variable; None where one of its bounds is known at run time alone."""
     start, stop, step = (int_value(bound) for bound in (loop.start, loop.stop, loop.step))
     return None if start is None or stop is None or not step else range(start, stop, step)
+
+
+def leaves_early(loop: For) -> bool:
+    """Whether a trip of a loop may end in the middle."""
+    return any(True for stmt in loop.body for _ in jumps(stmt))
+
+
+def whole_trips(loop: For) -> range | None:
+    """The values of a loop's variable where each trip comes to its end; None where one may not, or where a
+    bound is known at run time alone."""
+    return None if leaves_early(loop) else known_trips(loop)
 
 
 def counts_from_zero(loop: For) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,14 @@ def is_elementwise(stmt: Stmt, tile: Var) -> bool:
         whole = stmt.src if stmt.src.buffer.same_as(tile) else stmt.dst
         return is_whole(whole) and not stmt.src.buffer.same_as(stmt.dst.buffer)
     return isinstance(stmt, (Store, Bind))
+
+
+def holds_turnable(tile: Var, users: Iterable[Stmt], fits: Callable[[Gemm], bool]) -> bool:
+    """Whether ``tile`` holds sums of products that fit, and ``users``, which name it, do nothing else with it
+    than can be done with the turned one."""
+    products = [user for user in users if isinstance(user, Gemm)]
+    others = (user for user in users if not isinstance(user, Gemm))
+    return bool(products) and all(map(fits, products)) and all(is_elementwise(user, tile) for user in others)
 
 
 def with_turned(body: Block, tile: Var) -> Block:

@@ -8,12 +8,13 @@ the first operand where they lie, as those of a weight that few rows of activati
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tilec.backends.cpu.passes.products.select_microkernel import register_block
 from tilec.backends.cpu.products.forms.tile_forms import TileForm
 from tilec.backends.cpu.products.forms.word_forms import word_forms
-from tilec.backends.cpu.products.turned_tiles import is_elementwise, with_turned
+from tilec.backends.cpu.products.turned_tiles import holds_turnable, is_elementwise, with_turned
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Gemm, Kernel, Launch, Stmt, walk
 from tilec.lowering.analysis.regions import is_whole
@@ -59,24 +60,17 @@ class _Turner:
         """The launch with narrow products turned."""
         body, done = self.launch.body, set[Gemm]()
         for tile in self.tiles:
-            products = self._products(tile)
-            turned = self._operands(products) if self._turns(tile, products) else None
+            used = self.used.get(tile, [])
+            if not holds_turnable(tile, used, partial(self._is_narrow, tile=tile)):
+                continue
+            products = [user for user in used if isinstance(user, Gemm)]
+            turned = self._operands(products)
             if turned is None or done.intersection(products):
                 continue
             done.update(products)
             for other in (tile, *turned):
                 body = with_turned(body, other)
         return replace(self.launch, body=body)
-
-    def _products(self, tile: Var) -> list[Gemm]:
-        return [user for user in self.used.get(tile, []) if isinstance(user, Gemm)]
-
-    def _turns(self, tile: Var, products: list[Gemm]) -> bool:
-        """Whether ``tile`` holds sums of narrow products, and nothing else is done with it than can be
-        turned."""
-        others = (user for user in self.used[tile] if not isinstance(user, Gemm)) if products else ()
-        narrow = all(self._is_narrow(product, tile) for product in products)
-        return bool(products) and narrow and all(is_elementwise(user, tile) for user in others)
 
     def _is_narrow(self, gemm: Gemm, tile: Var) -> bool:
         """Whether ``gemm`` adds to all of ``tile`` few columns of sums of floats, over a K of as many vectors

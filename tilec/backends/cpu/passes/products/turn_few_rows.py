@@ -7,14 +7,15 @@ Instructions on vectors would fill their lanes with the few rows. They have thei
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tilec.backends.cpu.passes.products.select_microkernel import register_block
 from tilec.backends.cpu.products.forms.tile_forms import TILE, TileForm
 from tilec.backends.cpu.products.forms.word_forms import word_forms
-from tilec.backends.cpu.products.turned_tiles import is_elementwise, with_turned
+from tilec.backends.cpu.products.turned_tiles import holds_turnable, with_turned
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Alloc, Gemm, Kernel, Launch, Stmt, walk
+from tilec.ir.nodes import Alloc, Gemm, Kernel, Launch, walk
 from tilec.lowering.analysis.regions import is_whole
 from tilec.lowering.analysis.uses import users
 from tilec.lowering.passes.base import Pass, rewrite_launches
@@ -39,24 +40,11 @@ class TurnFewRows(Pass):
 
 def _turned(launch: Launch, target: Target) -> Launch:
     used = users(launch.body)
-    tiles = [stmt.buffer for stmt in walk(launch.body) if isinstance(stmt, Alloc)]
-    for tile in tiles:
-        if _turns(tile, used.get(tile, []), target):
+    allocated = (stmt.buffer for stmt in walk(launch.body) if isinstance(stmt, Alloc))
+    for tile in [tile for tile in allocated if len(tile.shape) == 2]:
+        if holds_turnable(tile, used.get(tile, []), partial(_is_low, tile=tile, target=target)):
             launch = replace(launch, body=with_turned(launch.body, tile))
     return launch
-
-
-def _turns(tile: Var, users_of_tile: list[Stmt], target: Target) -> bool:
-    """Whether ``tile`` holds sums of such products, and nothing else is done with it than can be turned."""
-    if len(tile.shape) != 2:
-        return False
-    products = [user for user in users_of_tile if isinstance(user, Gemm)]
-    others = [user for user in users_of_tile if not isinstance(user, Gemm)]
-    return (
-        bool(products)
-        and all(_is_low(product, tile, target) for product in products)
-        and all(is_elementwise(user, tile) for user in others)
-    )
 
 
 def _is_low(gemm: Gemm, tile: Var, target: Target) -> bool:

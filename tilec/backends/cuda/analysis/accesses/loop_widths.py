@@ -65,6 +65,11 @@ def _power(number: int) -> int:
     return 1 << (number.bit_length() - 1)
 
 
+def _in_memory(items: Sequence[Access]) -> list[Access]:
+    """Those of tensors and shared tiles."""
+    return [item for item in items if item.buffer.scope().startswith(("global", "shared.dyn"))]
+
+
 class _Widths(ScopedRewrite):
     """Visits the loops of a launch with what is known there."""
 
@@ -84,26 +89,22 @@ class _Widths(ScopedRewrite):
             self._learn(inner)
         asked = _power(stmt.hints.coalesced_width or WIDEST)
         limit = min(asked, widest_share(stmt, thread_count(self.launch)))
-        self.widths.found[stmt] = self._width(stmt, limit)
+        moving = [item for item in accesses(stmt.body) if self._moves(item, stmt.vars[-1])]
+        self.widths.found[stmt] = self._width(stmt, moving, limit)
         alike = min(asked, widest_share(stmt, 1))
         if limit < alike:
-            self.widths.alike[stmt] = self._width(stmt, alike)
-        memory = self._memory(stmt)
+            self.widths.alike[stmt] = self._width(stmt, moving, alike)
+        memory = _in_memory(moving)
         if not any(is_global(item.buffer) for item in memory):
             self.widths.laid[stmt] = max((self._vector(item, stmt, asked) for item in memory), default=1)
         return [stmt]
 
-    def _memory(self, stmt: Parallel) -> list[Access]:
-        """Accesses of tensors and shared tiles that move along the last variable."""
-        items = (item for item in accesses(stmt.body) if self._moves(item, stmt.vars[-1]))
-        return [item for item in items if item.buffer.scope().startswith(("global", "shared.dyn"))]
-
-    def _width(self, stmt: Parallel, limit: int) -> int:
+    def _width(self, stmt: Parallel, items: Sequence[Access], limit: int) -> int:
         """The widest vector of accesses of tensors that move along the last variable. Where there are none,
         that of tiles, as far as none of them moves more than one access does: lanes then meet no bank
-        twice. Single elements of tensors are neighbours of lanes, whatever tiles allow."""
-        items = [item for item in accesses(stmt.body) if self._moves(item, stmt.vars[-1])]
-        memory = self._memory(stmt)
+        twice. Single elements of tensors are neighbours of lanes, whatever tiles allow. ``items`` are all
+        accesses that move."""
+        memory = _in_memory(items)
         outside = [item for item in memory if is_global(item.buffer)]
         memory = outside or memory
         widths = {item: self._vector(item, stmt, limit) for item in memory}

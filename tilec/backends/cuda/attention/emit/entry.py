@@ -176,7 +176,8 @@ class AttentionEntry(Entry[AttentionRoles, AttentionContext]):
         if starts_early(self.launch, self.target):
             for part in wait_for_predecessor():
                 add(part)
-        wait_if_few(self.roles.order, self._extents())
+        if self.roles.order.few:
+            wait_if_few(self.roles.order, self._extents())
 
     def loads(self, thread: Var) -> Expr:
         """The last warpgroup."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
-from operator import mul
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -14,7 +12,18 @@ from tilec.backends.cuda.attention.emit.context import AttentionContext
 from tilec.backends.cuda.attention.nodes import AttentionOrder
 from tilec.backends.cuda.device.exchange import GRID_BLOCKS
 from tilec.backends.cuda.warp_roles.emit.barriers import arrive
-from tilec.backends.cuda.warp_roles.emit.build import cell, i32, let, ptx, put, registers, run, u32, when
+from tilec.backends.cuda.warp_roles.emit.build import (
+    cell,
+    i32,
+    let,
+    ptx,
+    put,
+    registers,
+    run,
+    tile_count,
+    u32,
+    when,
+)
 from tilec.backends.cuda.warp_roles.emit.position import Position
 from tilec.ir.exprs import cast_to
 from tilec.ir.nodes import Launch
@@ -71,7 +80,7 @@ def produce(
 ) -> None:
     """``body`` for every tile of this block, by the producer's thread."""
     mailbox = Mailbox(ctx)
-    total, blocks = let("total", reduce(mul, extents)), let("blocks", GRID_BLOCKS.call())
+    total, blocks = let("total", tile_count(extents)), let("blocks", GRID_BLOCKS.call())
     section = let("section", _section(kernel, order, ctx)) if order.has_sections else None
     tile = cell(block)
     with T.While(tile[0] < total):
@@ -102,9 +111,8 @@ def _section(kernel: Kernel, order: AttentionOrder, ctx: AttentionContext) -> Ex
 
 def wait_if_few(order: AttentionOrder, extents: list[Var]) -> None:
     """By all threads: of few tiles there is no launch in front that has waited for what a caller launched."""
-    if order.few:
-        with when(_are_few(order, reduce(mul, extents))):
-            ptx("griddepcontrol.wait")
+    with when(_are_few(order, tile_count(extents))):
+        ptx("griddepcontrol.wait")
 
 
 def _are_few(order: AttentionOrder, total: Expr) -> Expr:
@@ -140,9 +148,7 @@ def _places(tile: Var, extents: list[Var], section: Var | None, order: Attention
     if section is None:
         inner = let("position", T.truncdiv(tile, extents[0]))
         return [tile - inner * extents[0], *_others(inner, extents)]
-    positions: Expr = extents[1]
-    for extent in extents[2:]:
-        positions = positions * extent
+    positions = tile_count(extents[1:])
     size = let("section_tiles", extents[0] * T.min(section, positions))
     number = let("section_number", T.truncdiv(tile, size))
     inside = let("in_section", tile - number * size)

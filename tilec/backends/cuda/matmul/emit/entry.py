@@ -19,7 +19,7 @@ from tilec.backends.cuda.matmul.emit.notes import notes
 from tilec.backends.cuda.matmul.emit.parts import Exchange, emit_sum, has_share, open_exchange
 from tilec.backends.cuda.matmul.emit.ring import await_release, emit_drain, emit_fill
 from tilec.backends.cuda.matmul.emit.turns import Turns
-from tilec.backends.cuda.matmul.emit.walk_tiles import band_bits, each_tile, tile_count
+from tilec.backends.cuda.matmul.emit.walk_tiles import band_bits, each_tile
 from tilec.backends.cuda.matmul.match.heads import is_scalar
 from tilec.backends.cuda.matmul.nodes import (
     GatherLoad,
@@ -32,7 +32,7 @@ from tilec.backends.cuda.matmul.nodes import (
 )
 from tilec.backends.cuda.matmul.passes.issue_wide import wide_product
 from tilec.backends.cuda.warp_roles.emit.barriers import meet_cluster
-from tilec.backends.cuda.warp_roles.emit.build import i32, let, ptx, registers, run, u32, when
+from tilec.backends.cuda.warp_roles.emit.build import i32, let, ptx, registers, run, tile_count, u32, when
 from tilec.backends.cuda.warp_roles.emit.context import SharedPlan
 from tilec.backends.cuda.warp_roles.emit.entry import Entry, fence_barriers, prefetch, take_registers
 from tilec.backends.cuda.warp_roles.emit.load_ahead import Lane

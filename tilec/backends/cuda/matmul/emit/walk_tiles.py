@@ -12,21 +12,13 @@ from tilec.backends.cuda.device.exchange import GRID_BLOCKS
 from tilec.backends.cuda.matmul.assign.bands import PANEL
 from tilec.backends.cuda.matmul.emit.context import MatmulContext
 from tilec.backends.cuda.matmul.nodes import RingFill, TileOrder
-from tilec.backends.cuda.warp_roles.emit.build import cell, i32, let, put
+from tilec.backends.cuda.warp_roles.emit.build import cell, i32, let, put, tile_count
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
 from tilec.backends.cuda.warp_roles.ring import stage_bytes
 from tilec.ir.nodes import Launch
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
-
-
-def tile_count(extents: list[Var]) -> Expr:
-    """The tiles of a grid."""
-    total: Expr = extents[0]
-    for extent in extents[1:]:
-        total = total * extent
-    return total
 
 
 def each_tile(

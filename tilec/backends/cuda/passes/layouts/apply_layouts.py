@@ -90,11 +90,11 @@ class LayoutRewrite:
     """Rewrites the statements of one launch.
 
     ``layouts`` are those of fragments and shared operands, ``loops`` those of Parallel statements (by
-    identity) and ``widths`` their vector widths,
-    ``uniformity`` tells what only some threads run, ``asked`` which layouts are the author's. ``added`` are
-    allocations that belong to the launch, ``sums`` the accumulators of products, ``zeroed`` fragments that
-    are written in part, ``roads`` what costs more than it might, ``operands`` the shared tiles from which
-    products read fragments of another layout, with that of the tile."""
+    identity) and ``widths`` their vector widths, ``uniformity`` tells what only some threads run, ``asked``
+    which layouts are the author's. ``added`` are allocations that belong to the launch, ``sums`` the
+    accumulators of products, ``zeroed`` fragments that are written in part, ``roads`` what costs more than it
+    might, ``operands`` the shared tiles from which products read fragments of another layout, with that of
+    the tile."""
 
     warps: int
     uniformity: Uniformity

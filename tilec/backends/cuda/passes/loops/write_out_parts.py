@@ -10,16 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tvm import tirx
-
 from tilec.backends.cuda.analysis.layouts.held_alike import held_alike
-from tilec.ir.analysis.jumps import jumps
-from tilec.ir.analysis.known_trips import known_trips
-from tilec.ir.exprs import as_expr, dtype_of, inlined, int_value, uses
+from tilec.ir.analysis.known_trips import whole_trips
+from tilec.ir.exprs import as_expr, inlined, int_value, uses
 from tilec.ir.nodes import PRODUCTS, Block, For, Launch, Parallel, Stmt, walk
 from tilec.ir.traits import regions
 from tilec.lowering.analysis.accesses import accesses, values_of
-from tilec.lowering.at_values import at_values
+from tilec.lowering.at_values import at_trip
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
@@ -59,11 +56,10 @@ def _block(block: Block, held: Set[Var]) -> list[Stmt]:
 def _written_out(stmt: Stmt, held: Set[Var]) -> Block:
     if not isinstance(stmt, For) or not _moves_parts(stmt, held):
         return (stmt,)
-    trips = known_trips(stmt)
-    if trips is None or len(trips) > _MOST or any(True for inner in stmt.body for _ in jumps(inner)):
+    trips = whole_trips(stmt)
+    if trips is None or len(trips) > _MOST:
         return (stmt,)
-    numbers = (tirx.const(trip, dtype_of(stmt.var)) for trip in trips)
-    return tuple(new for number in numbers for new in at_values(stmt.body, {stmt.var: number}))
+    return tuple(new for trip in trips for new in at_trip(stmt, trip))
 
 
 def _moves_parts(loop: For, held: Set[Var]) -> bool:

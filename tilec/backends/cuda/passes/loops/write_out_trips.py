@@ -14,27 +14,12 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tvm import tirx
-
-from tilec.ir.analysis.jumps import jumps
-from tilec.ir.analysis.known_trips import known_trips
-from tilec.ir.exprs import dtype_of, int_value
-from tilec.ir.nodes import (
-    Alloc,
-    Bind,
-    Block,
-    For,
-    If,
-    Launch,
-    Parallel,
-    Stmt,
-    Store,
-    children,
-    walk,
-    with_children,
-)
+from tilec.backends.cuda.analysis.layouts.tiles import static_extents
+from tilec.ir.analysis.known_trips import whole_trips
+from tilec.ir.analysis.scalar_code import is_scalar_code
+from tilec.ir.nodes import Alloc, Block, For, Launch, Parallel, Stmt, Store, children, walk, with_children
 from tilec.lowering.analysis.accesses import accesses
-from tilec.lowering.at_values import at_values
+from tilec.lowering.at_values import at_trip
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
@@ -44,7 +29,6 @@ if TYPE_CHECKING:
 
 #: Stores of an iteration that are written out: what that reads and stores is in registers at once.
 _MOST = 64
-_SIMPLE = (Alloc, Bind, For, If, Store)
 
 
 class WriteOutTrips(LaunchPass):
@@ -62,15 +46,10 @@ def _block(block: Block) -> list[Stmt]:
 
 def _written_out(loop: Parallel) -> Stmt:
     allocs = (stmt.buffer for stmt in walk(loop.body) if isinstance(stmt, Alloc))
-    arrays = {buffer for buffer in allocs if _elements(buffer) > 1}
-    simple = all(isinstance(stmt, _SIMPLE) for stmt in walk(loop.body))
-    if not arrays or not simple or _stores(loop.body, arrays) > _MOST:
+    arrays = {buffer for buffer in allocs if math.prod(static_extents(buffer)) > 1}
+    if not arrays or not is_scalar_code(loop.body) or _stores(loop.body, arrays) > _MOST:
         return loop
     return replace(loop, body=tuple(_trips(loop.body, arrays)))
-
-
-def _elements(buffer: Var) -> int:
-    return math.prod(int_value(extent) or 1 for extent in buffer.shape)
 
 
 def _stores(block: Block, arrays: Set[Var]) -> float:
@@ -83,9 +62,8 @@ def _stores_of(stmt: Stmt, arrays: Set[Var]) -> float:
     inside = isinstance(stmt, Store) + sum(_stores(inner, arrays) for inner in children(stmt))
     if not isinstance(stmt, For) or not _names(stmt, arrays):
         return inside
-    trips = known_trips(stmt)
-    ends = any(True for inner in stmt.body for _ in jumps(inner))
-    return math.inf if trips is None or ends else len(trips) * inside
+    trips = whole_trips(stmt)
+    return math.inf if trips is None else len(trips) * inside
 
 
 def _names(loop: For, arrays: Set[Var]) -> bool:
@@ -100,8 +78,5 @@ def _trips(block: Block, arrays: Set[Var]) -> list[Stmt]:
         if not isinstance(stmt, For) or not _names(stmt, arrays):
             made.append(with_children(stmt, [tuple(_trips(inner, arrays)) for inner in children(stmt)]))
             continue
-        numbers = (tirx.const(trip, dtype_of(stmt.var)) for trip in known_trips(stmt) or ())
-        made += (
-            new for number in numbers for new in _trips(at_values(stmt.body, {stmt.var: number}), arrays)
-        )
+        made += (new for trip in whole_trips(stmt) or () for new in _trips(at_trip(stmt, trip), arrays))
     return made

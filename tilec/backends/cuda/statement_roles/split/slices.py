@@ -19,9 +19,9 @@ from tvm.tirx.analysis import undefined_vars
 
 from tilec.backends.cuda.analysis.layouts.tiles import static_extents
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
+from tilec.ir.analysis.scalar_code import is_scalar_code
 from tilec.ir.nodes import (
     LOOPS,
-    Alloc,
     Bind,
     Block,
     Break,
@@ -49,8 +49,6 @@ _CONTROL = (*LOOPS, If)
 _SCALAR = "local.var"
 #: What gives a tile its elements without a product or a reduction.
 _BRINGING = (Copy, Fill, Parallel, Scan)
-#: What stands in a Parallel that does nothing else.
-_WITHIN = (Alloc, Bind, For, If, Store)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,9 +158,8 @@ def _is_tile(buffer: Var) -> bool:
 
 def _only_brings(stmt: Stmt) -> bool:
     """Whether a statement does nothing but give tiles their elements."""
-    inside = list(walk((stmt,)))
-    fitting = isinstance(stmt, _BRINGING) and all(isinstance(each, _WITHIN) for each in inside[1:])
-    return fitting and all(map(_is_tile, stored(inside)))
+    fitting = isinstance(stmt, _BRINGING) and all(map(is_scalar_code, children(stmt)))
+    return fitting and all(map(_is_tile, stored(list(walk((stmt,))))))
 
 
 def stored(stmts: Collection[Stmt]) -> Iterator[Var]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
+from operator import mul
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tvm import tirx
@@ -90,6 +92,11 @@ def let(name: str, value: Expr) -> Var:
     var = tirx.Var(spelled(name), value.ty)
     T.Bind(value, var=var)
     return var
+
+
+def tile_count(extents: Sequence[Var]) -> Expr:
+    """The tiles of a grid, or of some of its axes."""
+    return reduce(mul, extents)
 
 
 def registers(count: int, dtype: str) -> Var:
