@@ -10,6 +10,7 @@ from tilec.backends.cuda.passes.layouts.read_ahead import ReadAhead
 from tilec.backends.cuda.passes.layouts.spread_banks import SpreadBanks
 from tilec.backends.cuda.passes.loads.join_parts import JoinParts
 from tilec.backends.cuda.passes.loads.part_branches import PartBranches
+from tilec.backends.cuda.passes.loads.part_loads import PartLoads
 from tilec.backends.cuda.passes.loads.plan_pipeline import PlanPipeline
 from tilec.backends.cuda.passes.loads.send_to_all import SendToAll
 from tilec.backends.cuda.passes.loads.split_rows import SplitRows
@@ -31,11 +32,13 @@ from tilec.backends.cuda.passes.loops.split_pairs import SplitPairs
 from tilec.backends.cuda.passes.loops.spread_trips import SpreadTrips
 from tilec.backends.cuda.passes.loops.stage_stores import StageStores
 from tilec.backends.cuda.passes.loops.turn_stores import TurnStores
+from tilec.backends.cuda.passes.loops.unfold_axes import UnfoldAxes
 from tilec.backends.cuda.passes.loops.unroll_columns import UnrollColumns
 from tilec.backends.cuda.passes.loops.write_out_parts import WriteOutParts
 from tilec.backends.cuda.passes.loops.write_out_trips import WriteOutTrips
 from tilec.backends.cuda.passes.products.bring_operands import BringOperands
 from tilec.backends.cuda.passes.products.pair_rows import PairRows
+from tilec.backends.cuda.passes.products.part_operands import PartOperands
 from tilec.backends.cuda.passes.products.rotate_products import RotateProducts
 from tilec.backends.cuda.passes.products.select_instructions import SelectInstructions
 from tilec.backends.cuda.passes.sums.defer_reductions import DeferReductions
@@ -70,6 +73,8 @@ from tilec.lowering.passes.drop_proven_tests import DropProvenTests
 from tilec.lowering.passes.expand_copies import ExpandCopies
 from tilec.lowering.passes.expand_scaled import ExpandScaled
 from tilec.lowering.passes.give_axes import GiveAxes
+from tilec.lowering.passes.join_fills import JoinFills
+from tilec.lowering.passes.lift_threads import LiftThreads
 from tilec.lowering.passes.name_settled import NameSettled
 from tilec.lowering.passes.name_variables import NameVariables
 from tilec.lowering.passes.swap_tiles import SwapTiles
@@ -77,6 +82,7 @@ from tilec.lowering.passes.widen_indices import WidenIndices
 
 #: What all launches go through before any roles are looked for.
 OPENING: tuple[Pass, ...] = (
+    LiftThreads(),
     GiveAxes(),
     ExpandScaled(scaled_loss),
     SplitRows(),
@@ -84,11 +90,15 @@ OPENING: tuple[Pass, ...] = (
     NameSettled(),
     StoreUpdates(),
     WriteOutParts(),
+    PartOperands(),
     CutLoops(),
     DropProvenTests(),
     ChooseStores(),
     SwapTiles(scopes=("shared.dyn",)),
+    JoinFills(),
+    UnfoldAxes(),
     ForwardStores(),
+    PartLoads(),
     SpreadTrips(),
     HoldElements(),
     PartAdditions(),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.errors import UnsupportedError
+from tilec.ir.analysis.outermost import outermost
 from tilec.ir.analysis.renaming import renamed
 from tilec.ir.analysis.threads.groups import Span
 from tilec.ir.analysis.threads.interleave import Manner, interleaved
@@ -27,7 +28,6 @@ from tilec.ir.nodes import (
     If,
     Kernel,
     Launch,
-    Parallel,
     Stmt,
     Store,
     children,
@@ -118,16 +118,8 @@ def _is_uniform(launch: Launch) -> bool:
     return not any(
         isinstance(stmt, (Sync, Return, Lane, ThreadReduce, Atomic, *LANE_PRODUCTS))
         or mentioned(stmt) & names
-        for stmt in _own_statements(launch.body)
+        for stmt in outermost(launch.body)
     )
-
-
-def _own_statements(block: Block) -> Iterator[Stmt]:
-    """The statements of a block that each thread runs: those inside of a Parallel belong to all together."""
-    for stmt in block:
-        yield stmt
-        for inner in () if isinstance(stmt, Parallel) else children(stmt):
-            yield from _own_statements(inner)
 
 
 def _ordered(launch: Launch, kernel: Kernel, together: bool) -> Launch:

@@ -64,6 +64,16 @@ def test_small_tiles_do_not_share() -> None:
     assert places(lower(tile_kernel(*small, *lines), SM80)) == {"s": 0, "t": 256}
 
 
+def test_where_bytes_are_short_the_smallest_tiles_lie_close_together() -> None:
+    small = tuple(f'{name} = alloc(float32, (4,), "shared.dyn")' for name in "abc")
+    used = tuple(f"fill({name}[0:+4], 1.0)" for name in ("s", "a", "b", "c"))
+    kernel = tile_kernel(TWO[0], *small, *used, *(f"copy({name}[0:+4], y[0:+4])" for name in "abcs"))
+    assert SM80.gpu is not None
+    short = replace(SM80, gpu=replace(SM80.gpu, shared_bytes=2048 + 2 * 128))
+    assert places(lower(kernel, SM80)) == {"s": 0, "a": 2048, "b": 2176, "c": 2304}
+    assert places(lower(kernel, short)) == {"s": 0, "a": 2048, "b": 2064, "c": 2080}
+
+
 def test_a_result_is_staged_where_the_operands_were() -> None:
     launch = lower(gemm(), SM80).launches[0]
     stage = next(stmt for stmt in walk(launch.body)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Tiles of so many bytes share them with no other tile: the barrier between the two costs more.
 SMALL = 1024
+#: What the smallest of them start at where bytes are short: a vector.
+_SMALLEST = 16
 _SHARED = ("shared.dyn", BARRIERS)
 
 
@@ -49,8 +51,8 @@ class PoolPlan:
 
 def pool_plan(launch: Launch, *, brief: bool = False) -> PoolPlan:
     """Where the shared tiles of a launch may lie: each at the lowest offset that is free in its lifetime.
-    ``brief``: see `lifetimes`; it saves bytes and costs barriers. Without it tiles of a launch whose threads
-    have groups share none, but those that consumers use behind their rings."""
+    ``brief``: see `lifetimes`; it saves bytes, also between small tiles, and costs barriers. Without it tiles
+    of a launch whose threads have groups share none, but those that consumers use behind their rings."""
     apart = has_groups(launch) and not brief
     lives = _with_rings(launch) if apart else lifetimes(launch.body, brief=brief)
     unused = ALWAYS if apart else Lifetime(0, 0)
@@ -58,8 +60,9 @@ def pool_plan(launch: Launch, *, brief: bool = False) -> PoolPlan:
     offsets: dict[Var, int] = {}
     of_units = tiles_of_units(launch.body)
     for alloc in _in_turn(launch, brief, bool(apart and lives)):
-        unit = alignment_of(alloc) if alloc.buffer in of_units else ALIGNMENT
-        size = whole_units(tile_bytes(alloc), ALIGNMENT)
+        least = _SMALLEST if brief and tile_bytes(alloc) < ALIGNMENT else ALIGNMENT
+        unit = alignment_of(alloc) if alloc.buffer in of_units else least
+        size = whole_units(tile_bytes(alloc), least)
         shares = size > SMALL and alloc.buffer.scope() != BARRIERS
         life = lives.get(alloc.buffer, unused) if shares else ALWAYS
         offset = 0

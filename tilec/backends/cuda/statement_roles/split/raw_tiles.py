@@ -99,7 +99,7 @@ class _RawTiles(ScopedRewrite):
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """A load of a loop, split."""
         tile = filled(stmt)
-        if self._loops and (_fills_vector(stmt) if tile is None else not is_small(tile)):
+        if self._loops and (_fills_fragment(stmt) if tile is None else not is_small(tile)):
             return self._split(stmt)
         if self._loops and tile is None and _makes_tile(stmt):
             return self._split(stmt, self._is_of_columns)
@@ -252,12 +252,13 @@ def _is_shared_copy(stmt: Stmt) -> bool:
     return isinstance(stmt, Copy) and str(stmt.dst.buffer.scope()) == "shared.dyn"
 
 
-def _fills_vector(stmt: Stmt) -> bool:
-    """Whether a statement sets a fragment of one axis from tensors, such as a mask of keys: threads would
-    wait for memory in each trip."""
+def _fills_fragment(stmt: Stmt) -> bool:
+    """Whether a statement sets a fragment from tensors, such as a mask of keys: threads would wait for memory
+    in each trip."""
     if isinstance(stmt, Copy):
         dst = stmt.dst.buffer
-        return str(stmt.src.buffer.scope()) == "global" and is_whole(stmt.dst) and _is_vector(dst)
+        held = str(dst.scope()) == "local.fragment" and is_whole(stmt.dst)
+        return held and str(stmt.src.buffer.scope()) == "global"
     store = store_of(stmt) if isinstance(stmt, Parallel) else None
     return store is not None and _is_vector(store.buffer) and bool(_tensors(stmt))  # type: ignore[arg-type]
 

@@ -1,0 +1,111 @@
+"""Loops that fill a tile in some order of its elements, over the axes of the tile instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from tvm import ir as tvm_ir
+from tvm import sym, tirx
+from tvm.ir import TensorLoad
+
+from tilec.ir.exprs import all_of, dtype_of, int_value, linear_in, substitute, transform
+from tilec.ir.nodes import If, Parallel, Store
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+#: Names of the axes of a tile.
+_NAMES = "ijkl"
+
+
+def over_axes(
+    store: Store,
+    variables: Sequence[Var],
+    extents: Sequence[int],
+    conds: Sequence[Expr] = (),
+    tile: TensorLoad | None = None,
+) -> Parallel | None:
+    """The loop over the axes of a tile of constant shape that does what ``store`` does on ``conds`` for all
+    values of ``variables``, from 0 to their ``extents``; None where these do not count the elements of the
+    tile through, each once. ``tile``: an element of the tile that is stored elsewhere; else it is the one
+    that is stored to. Where more are counted than there are, a condition has to say so."""
+    buffer, indices = (store.buffer, store.indices) if tile is None else (tile.source, tuple(tile.indices))
+    shape = [int_value(size) or 0 for size in buffer.shape]
+    if not prod(shape) or len(shape) > len(_NAMES):
+        return None
+    place = _bound(variables, extents).simplify(_place(indices, shape))
+    factors = _factors(place, variables, extents)
+    inside = [cond for cond in conds if _is_bound(cond, place, prod(shape))]
+    over = prod(extents) - prod(shape)
+    if factors is None or over < 0 or (over > 0 and not inside):
+        return None
+    dtype = dtype_of(variables[0])
+    axes = tuple(tirx.Var(name, dtype) for name in _NAMES[: len(shape)])
+    analyzer = sym.Analyzer()
+    for axis, size in zip(axes, shape, strict=True):
+        analyzer.bind(axis, tvm_ir.Range(tirx.const(0, dtype), tirx.const(size, dtype)))
+    flat = _place(axes, shape)
+    values = {
+        var: flat // tirx.const(factor, dtype) % tirx.const(extent, dtype)
+        for var, factor, extent in zip(variables, factors, extents, strict=True)
+    }
+
+    def at_axes(expr: Expr) -> Expr:
+        return _simpler(substitute(expr, values), analyzer)
+
+    at = axes if tile is None else tuple(analyzer.simplify(at_axes(index)) for index in store.indices)
+    made = replace(store, indices=at, value=at_axes(store.value))
+    left = [at_axes(cond) for cond in conds if cond not in inside]
+    body = (If(all_of(left), (made,), loc=store.loc),) if left else (made,)
+    return Parallel(axes, tuple(tirx.const(size, dtype) for size in shape), body, loc=store.loc)
+
+
+def _factors(place: Expr, variables: Sequence[Var], extents: Sequence[int]) -> list[int] | None:
+    """How far each of the variables moves a place; None where they are no digits of it."""
+    factors = [int_value(factor) for factor in linear_in(place, variables)]
+    if not factors or None in factors or factors[-1] != 0:
+        return None
+    size = 1
+    for factor, extent in sorted(zip(factors, extents, strict=False)):
+        if extent != 1 and factor != size:
+            return None
+        size *= extent
+    return factors[:-1]  # type: ignore[return-value]
+
+
+def _is_bound(cond: Expr, place: Expr, size: int) -> bool:
+    """Whether a condition says that a place is one of so many."""
+    if not isinstance(cond, tirx.LT):
+        return False
+    return int_value(sym.Analyzer().simplify(cond.a - cond.b - place + size)) == 0
+
+
+def _bound(variables: Sequence[Var], extents: Sequence[int]) -> sym.Analyzer:
+    analyzer = sym.Analyzer()
+    for var, extent in zip(variables, extents, strict=True):
+        dtype = dtype_of(var)
+        analyzer.bind(var, tvm_ir.Range(tirx.const(0, dtype), tirx.const(extent, dtype)))
+    return analyzer
+
+
+def _place(indices: Sequence[Expr], shape: Sequence[int]) -> Expr:
+    """The place of an element of a tile, row by row."""
+    place: Expr = tirx.const(0, dtype_of(indices[0]))
+    for index, size in zip(indices, shape, strict=True):
+        place = place * tirx.const(size, dtype_of(index)) + index
+    return place
+
+
+def _simpler(expr: Expr, analyzer: sym.Analyzer) -> Expr:
+    """An expression with simpler places, quotients and remainders; what it computes of elements stays."""
+
+    def visit(node: Expr) -> Expr | None:
+        if isinstance(node, TensorLoad):
+            indices = [analyzer.simplify(_simpler(index, analyzer)) for index in node.indices]
+            return tirx.BufferLoad(node.source, indices)
+        return analyzer.simplify(node) if isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) else None
+
+    return transform(expr, visit)
