@@ -148,7 +148,7 @@ def listed_by_warps(rows, M, N, K, bM=128, bN=128, bK=64, num_stages=3, threads=
 
 @tilec.jit(out_idx=[-1])
 def counted_through(M, N, K, bM=128, bN=128, bK=64, num_stages=3, threads=256, dtype="float16"):
-    """One variable counts the elements of a tile through."""
+    """One variable counts the elements of a tile through, and those of the result."""
 
     @T.prim_func
     def main(A: T.Tensor((M, K), dtype), B: T.Tensor((N, K), dtype), C: T.Tensor((M, N), dtype)):
@@ -162,7 +162,8 @@ def counted_through(M, N, K, bM=128, bN=128, bK=64, num_stages=3, threads=256, d
                     A_shared[p // bK, p % bK] = A[by * bM + p // bK, ko * bK + p % bK]
                 T.copy(B[bx * bN, ko * bK], B_shared)
                 T.gemm(A_shared, B_shared, C_local, transpose_B=True)
-            T.copy(C_local, C[by * bM, bx * bN])
+            for p in T.Parallel(bM * bN):
+                C[by * bM + p // bN, bx * bN + p % bN] = C_local[p // bN, p % bN]
 
     return main
 

@@ -39,7 +39,7 @@ def dequantised(form: str):
             for k in T.Pipelined(4, num_stages=2):
                 if form == "beside":
                     for i, j in T.Parallel(64, 64):
-                        xs[i, j] = X[i, k * 64 + j]
+                        xs[i, j] = X[T.min(i, rows - 1), k * 64 + j]
                 else:
                     T.copy(X[0, k * 64], xs)
                 T.copy(W[k * 64, 0], ws)

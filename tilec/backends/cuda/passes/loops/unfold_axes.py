@@ -8,19 +8,26 @@ for i, j in parallel(128, 64): tile[i, j] = X[a + i, b + j]
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.accesses.gathers import store_of
-from tilec.ir.exprs import inlined, int_value
+from tvm import tirx
+
+from tilec.ir.exprs import inlined, int_value, loads, walk
 from tilec.ir.nodes import Bind, Block, Parallel, Stmt, Store
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.passes.base import BlockPass
 from tilec.lowering.rewrite import map_stmt
 from tilec.lowering.tile_axes import over_axes
 
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+_TILES = ("shared.dyn", "local.fragment")
+
 
 class UnfoldAxes(BlockPass):
-    """In: any statements. Out: no Parallel loop fills a shared tile in the order of its elements by quotients
-    and remainders."""
+    """In: any statements. Out: no Parallel loop goes through the elements of a tile, which it fills or reads,
+    in their order by quotients and remainders."""
 
     def block(self, block: Block) -> list[Stmt]:
         """The block with its loops over axes."""
@@ -29,12 +36,22 @@ class UnfoldAxes(BlockPass):
 
 def _unfolded(loop: Parallel) -> Parallel:
     *names, store = loop.body
-    if not isinstance(store, Store) or not all(isinstance(name, Bind) for name in names):
-        return loop
-    extents = [int_value(extent) for extent in loop.extents]
-    if store.buffer.scope() != "shared.dyn" or None in extents or store_of(loop) is not None:
+    extents = [int_value(extent) or 0 for extent in loop.extents]
+    if not isinstance(store, Store) or not all(isinstance(name, Bind) for name in names) or 0 in extents:
         return loop
     known = values_of(names)
     flat = map_stmt(store, lambda expr: inlined(expr, known))
-    made = over_axes(flat, loop.vars, extents)  # type: ignore[arg-type]
-    return loop if made is None else replace(loop, vars=made.vars, extents=made.extents, body=made.body)
+    assert isinstance(flat, Store)
+    own = [None] if store.buffer.scope() in _TILES else []
+    for tile in (*own, *(load for load in loads(flat.value) if load.source.scope() in _TILES)):
+        indices = flat.indices if tile is None else tile.indices
+        if any(_is_part(index) for index in indices):
+            made = over_axes(flat, loop.vars, extents, tile=tile)
+            return (
+                loop if made is None else replace(loop, vars=made.vars, extents=made.extents, body=made.body)
+            )
+    return loop
+
+
+def _is_part(index: Expr) -> bool:
+    return any(isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) for node in walk(index))

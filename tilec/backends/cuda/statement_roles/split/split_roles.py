@@ -23,6 +23,7 @@ from tilec.backends.cuda.analysis.products.wgmma import Chooser
 from tilec.backends.cuda.idioms.grids.open_tile_loops import OpenTileLoops
 from tilec.backends.cuda.idioms.grids.part_flat_grids import PartFlatGrids
 from tilec.backends.cuda.idioms.grids.walk_in_bands import WalkInBands
+from tilec.backends.cuda.idioms.tiles.copy_boxes import CopyBoxes
 from tilec.backends.cuda.idioms.trips.join_trips import joined as with_joined_trips
 from tilec.backends.cuda.limits import hands_registers_on, has_tma, has_wgmma
 from tilec.backends.cuda.nodes import EachTile, GridMeet
@@ -104,7 +105,8 @@ def split(kernel: Kernel, launch: Launch, target: Target, halves: bool = False) 
     half of each second operand, to which the launch has yet to be brought."""
     if not any(isinstance(stmt, (Gemm, ScaledGemm)) for stmt in walk(launch.body)) or has_groups(launch):
         return launch
-    for form in dict.fromkeys((_with_joined_trips(kernel, launch, target), launch)):
+    copying = CopyBoxes().launch(launch)
+    for form in dict.fromkeys((_with_joined_trips(kernel, copying, target), copying)):
         try:
             return _chosen(kernel, form, target, halves).made()
         except Unfit as found:
