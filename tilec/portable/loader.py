@@ -2266,7 +2266,7 @@ class MetalBuffer:
     def __init__(self, device: int, size: int) -> None:
         self._metal, self.size = metal(), size
         if device != 0:
-            text = f"there is no Apple GPU {device}, the one of the system is 0"
+            text = f"there is no Apple GPU {device} among 1"
             raise LaunchError(5, "TILEC_ERR_DEVICE", text)
         how = ctypes.c_ulong(max(size, 1)), ctypes.c_ulong(0)  # MTLResourceStorageModeShared
         self.address: int = self._metal.tell(self._metal.device, "newBufferWithLength:options:", *how) or 0

@@ -1,4 +1,5 @@
-/* When the driver of a family is opened, and what calls are told where it cannot be used. */
+/* When the driver of a family is opened and a device of it read, and what calls are told where it cannot be
+ * used. */
 #include "devices/driver.h"
 
 #include <stdarg.h>
@@ -8,14 +9,15 @@
 #include "status.h"
 #include "threads/threads.h"
 
-LOCAL tilec_status driver_open(device_driver* driver, void (*work)(void)) {
+static tilec_status driver_open(const device_table* table) {
+  device_driver* driver = table->driver;
   const char* name = this_library.info.name;
   if (UNLIKELY(driver->forked))
     return fail(TILEC_ERR_DEVICE, "%s: %s was in use when this process was forked; a child cannot use it",
                 name, driver->label);
   if (LIKELY(atomic_load_explicit(&driver->ready, memory_order_acquire))) return TILEC_OK;
   threads_start(); /* registers what happens after a fork */
-  system_run_once(&driver->once, work);
+  system_run_once(&driver->once, table->open);
   if (driver->status == TILEC_OK) return TILEC_OK;
   return fail(driver->status, "%s: %s", name, driver->reason);
 }
@@ -34,6 +36,50 @@ LOCAL void driver_refuse(device_driver* driver, tilec_status status, const char*
   va_end(values);
 }
 
-LOCAL bool driver_after_fork(device_driver* driver) {
-  return driver->forked = driver->forked || atomic_load(&driver->started);
+INLINE driver_device* device_at(const device_table* table, int32_t number) {
+  return (driver_device*)(table->records + (size_t)number * table->record_size);
+}
+
+static COLD tilec_status read_device(const device_table* table, int32_t number, driver_device** out) {
+  tilec_status status = driver_open(table);
+  if (UNLIKELY(status != TILEC_OK)) return status;
+  int among = table->driver->num_devices;
+  if (UNLIKELY(number < 0 || number >= among || number >= table->room))
+    return fail(TILEC_ERR_DEVICE, "%s: there is no %s %d among %d", this_library.info.name, table->noun,
+                number, among);
+  driver_device* device = *out = device_at(table, number);
+  system_lock(&table->driver->mutex);
+  if (!atomic_load(&device->known)) {
+    device->number = number;
+    status = table->read(device);
+    atomic_store_explicit(&device->known, status == TILEC_OK, memory_order_release);
+  }
+  system_unlock(&table->driver->mutex);
+  return status;
+}
+
+INLINE tilec_status driver_find(const device_table* table, int32_t number, driver_device** out) {
+  bool in_table = (uint32_t)number < (uint32_t)table->room;
+  if (UNLIKELY(!in_table || !atomic_load_explicit(&device_at(table, number)->known, memory_order_acquire)))
+    return read_device(table, number, out);
+  *out = device_at(table, number);
+  return TILEC_OK;
+}
+
+INLINE tilec_status driver_archs(const device_table* table, int32_t number, const arch_list** out) {
+  driver_device* device;
+  tilec_status status = driver_find(table, number, &device);
+  if (LIKELY(status == TILEC_OK)) *out = &device->archs;
+  return status;
+}
+
+INLINE driver_device* driver_device_of(const arch_list* archs) {
+  return (driver_device*)((char*)archs - offsetof(driver_device, archs));
+}
+
+LOCAL void driver_after_fork(const device_table* table) {
+  device_driver* driver = table->driver;
+  driver->forked = driver->forked || atomic_load(&driver->started);
+  if (!driver->forked) return;
+  for (int i = 0; i < table->room; i++) atomic_store(&device_at(table, i)->known, false);
 }

@@ -104,6 +104,7 @@ def test_other_devices_are_told_what_there_is(library: Path, metal: Path) -> Non
     said = run(library, "failing(softmax, x)", metal, FAKE_METAL="Intel Iris")
     assert "no code for device 0, Intel Iris; there is code for metal3" in said
     assert "the system has no GPU for Metal" in run(library, "failing(softmax, x)", metal, FAKE_METAL="")
+    assert "there is no Apple GPU 1 among 1" in run(library, 'failing(library.preload, "metal:1")', metal)
 
 
 def test_pipelines_of_other_lanes_are_refused_each_time(library: Path, metal: Path) -> None:
@@ -184,7 +185,7 @@ failing(device.synchronize)
     assert "'name': 'Apple M1', 'driver': None, 'arch': 'metal3'" in said
     assert "('Apple M1',)" in said
     assert "Metal makes no buffer of 2097152 bytes" in said
-    assert "there is no Apple GPU 1, the one of the system is 0" in said
+    assert "there is no Apple GPU 1 among 1" in said
     assert "kernels that read at addresses do not run on Apple GPUs" in said
     assert "running on the GPU failed: it is no source" in said
 

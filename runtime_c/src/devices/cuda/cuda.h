@@ -4,6 +4,7 @@
 #include "compiler.h"
 #include "devices/cuda/cuda_api.h"
 #include "devices/cuda/cuda_records.h"
+#include "devices/driver.h"
 #include "devices/family.h"
 #include "records.h"
 
@@ -17,24 +18,23 @@ _Static_assert(CUDA_VECTOR <= PARAM_ALIGN, "tensors");
 static inline cuda_code* code_of(const variant_record* variant) { return variant->code; }
 
 /* ---- cuda_driver.c ---- */
-static cuda_api cuda;                /* filled once cuda_open has returned TILEC_OK */
-LOCAL tilec_status cuda_open(void);  /* loads and initialises the driver at its first call */
+static device_driver cuda_driver;
+static cuda_api cuda;                /* filled once the driver is ready */
+LOCAL void cuda_open(void);          /* loads and initialises it; once */
 LOCAL int cuda_driver_version(void); /* 1000 * major + 10 * minor */
-LOCAL int cuda_device_count(void);
-LOCAL bool cuda_is_lost(void); /* in a forked child: whether cuda_open refuses there */
-LOCAL void cuda_lock(void);    /* around everything that is made once */
+LOCAL void cuda_lock(void);          /* around everything that is made once */
 LOCAL void cuda_unlock(void);
 LOCAL tilec_status cuda_fail(tilec_status status, const char* name, const char* action, CUresult result);
 
 /* ---- cuda_devices.c ---- */
 typedef struct cuda_device {
-  _Alignas(64) _Atomic bool known; /* and of use: never so in a child that was forked after CUDA was */
-  _Atomic(CUcontext) primary;      /* retained at first need, never released */
+  driver_device head;
+  _Atomic(CUcontext) primary; /* retained at first need, never released */
   CUdevice handle;
-  int number, multiprocessors;
-  arch_list archs;
+  int multiprocessors;
 } cuda_device;
 LOCAL tilec_status cuda_device_get(int32_t number, cuda_device** out);
+LOCAL void cuda_after_fork(void); /* in the child */
 LOCAL tilec_status cuda_archs(int32_t device, const arch_list** out);
 LOCAL int64_t cuda_units(const tilec_exec* exec);
 LOCAL cuda_device* cuda_device_of(const arch_list* archs); /* whose list it is: one of cuda_archs */
@@ -43,7 +43,6 @@ LOCAL tilec_status cuda_enter(cuda_device* device, bool* pushed);
 LOCAL void cuda_leave(bool pushed);
 /* Whether the current context is the device's primary one, which is retained if it is. */
 LOCAL bool cuda_in_primary(cuda_device* device);
-LOCAL void cuda_after_fork(void); /* in the child */
 /* TILEC_ERR_DEVICE for a stream of another device: a launch would run there. */
 LOCAL tilec_status cuda_check_stream(const cuda_device* device, CUstream stream);
 

@@ -169,7 +169,7 @@ static launch_result launch_all(const variant_record* variant, const tilec_exec*
   for (uint32_t i = 0; i < variant->info.num_launches; i++) {
     const cuda_launch* launch = &code_of(variant)->launches[i];
     const int64_t* grid = launches->grids + 3 * i;
-    void* function = direct ? launch->functions[direct->number] : launch->kernel;
+    void* function = direct ? launch->functions[direct->head.number] : launch->kernel;
     for (uint32_t m = 0; m < launch->info->num_tensor_maps; m++)
       arguments->pointers[arguments->shared + m] = launches->maps.bytes[map++];
     if (grid[0] == 0) continue;
@@ -235,7 +235,7 @@ LOCAL tilec_status cuda_run(const kernel_record* kernel, const variant_record* v
   if (UNLIKELY(status != TILEC_OK)) return status;
   if (UNLIKELY(log_enabled()))
     log_line(TILEC_LOG_DEBUG, "%s: variant %u (%s), device %d", kernel->info.name, variant->info.id,
-             variant->info.arch, device->number);
+             variant->info.arch, device->head.number);
   if (LIKELY(cuda_direct(variant, device))) {
     launch_result done = launch_all(variant, exec, device, &launches);
     if (LIKELY(done.result == CUDA_OK)) return TILEC_OK;

@@ -17,7 +17,7 @@ static bool runs_on(const arch_record* arch, uint32_t capability) {
   return arch->facts[CUDA_PTX] || capability / 10 == wanted / 10;
 }
 
-static void find_archs(cuda_device* device, uint32_t capability) {
+static void find_archs(driver_device* device, uint32_t capability) {
   arch_list* list = &device->archs;
   uint32_t wanted = 0;
   list->device_type = kDLCUDA;
@@ -48,62 +48,43 @@ static void find_archs(cuda_device* device, uint32_t capability) {
   text_archs(list->reason, size, &used, kDLCUDA);
 }
 
-static tilec_status read_device(cuda_device* device, int32_t number) {
+static tilec_status cuda_read_device(driver_device* head) {
   int major = 0, minor = 0;
-  device->number = number;
-  CUresult result = cuda.device_get(&device->handle, number);
+  cuda_device* device = (cuda_device*)head;
+  CUresult result = cuda.device_get(&device->handle, head->number);
   if (result == CUDA_OK)
     result = cuda.device_attribute(&device->multiprocessors, CU_ATTRIBUTE_MULTIPROCESSORS, device->handle);
   if (result == CUDA_OK) result = cuda.device_attribute(&major, CU_ATTRIBUTE_MAJOR, device->handle);
   if (result == CUDA_OK) result = cuda.device_attribute(&minor, CU_ATTRIBUTE_MINOR, device->handle);
   if (result != CUDA_OK)
     return cuda_fail(TILEC_ERR_DRIVER, this_library.info.name, "reading a device", result);
-  find_archs(device, (uint32_t)(10 * major + minor));
-  atomic_store_explicit(&device->known, true, memory_order_release);
+  find_archs(head, (uint32_t)(10 * major + minor));
   return TILEC_OK;
 }
 
-static COLD tilec_status find_device(int32_t number, cuda_device** out) {
-  tilec_status status = cuda_open();
-  if (UNLIKELY(status != TILEC_OK)) return status;
-  if (UNLIKELY(number < 0 || number >= cuda_device_count() || number >= MAX_CUDA_DEVICES)) {
-    return fail(TILEC_ERR_DEVICE, "%s: there is no CUDA device %d among %d", this_library.info.name, number,
-                cuda_device_count());
-  }
-  cuda_device* device = *out = &cuda_devices[number];
-  cuda_lock();
-  if (!atomic_load(&device->known)) status = read_device(device, number);
-  cuda_unlock();
-  return status;
-}
+static const device_table cuda_table = {
+    .driver = &cuda_driver,
+    .open = cuda_open,
+    .noun = "CUDA device",
+    DEVICE_RECORDS(cuda_devices),
+    .read = cuda_read_device,
+};
 
 LOCAL tilec_status cuda_device_get(int32_t number, cuda_device** out) {
-  bool in_table = (uint32_t)number < MAX_CUDA_DEVICES;
-  if (UNLIKELY(!in_table || !atomic_load_explicit(&cuda_devices[number].known, memory_order_acquire)))
-    return find_device(number, out);
-  *out = &cuda_devices[number];
-  return TILEC_OK;
-}
-
-LOCAL void cuda_after_fork(void) {
-  if (!cuda_is_lost()) return;
-  for (int i = 0; i < MAX_CUDA_DEVICES; i++) atomic_store(&cuda_devices[i].known, false);
+  return driver_find(&cuda_table, number, (driver_device**)out);
 }
 
 LOCAL tilec_status cuda_archs(int32_t number, const arch_list** out) {
-  cuda_device* device;
-  tilec_status status = cuda_device_get(number, &device);
-  if (LIKELY(status == TILEC_OK)) *out = &device->archs;
-  return status;
+  return driver_archs(&cuda_table, number, out);
 }
+
+LOCAL void cuda_after_fork(void) { driver_after_fork(&cuda_table); }
 
 LOCAL int64_t cuda_units(const tilec_exec* exec) {
   return cuda_devices[exec->device.device_id].multiprocessors;
 }
 
-LOCAL cuda_device* cuda_device_of(const arch_list* archs) {
-  return (cuda_device*)((char*)archs - offsetof(cuda_device, archs));
-}
+LOCAL cuda_device* cuda_device_of(const arch_list* archs) { return (cuda_device*)driver_device_of(archs); }
 
 static CUresult retain_primary(cuda_device* device, CUcontext* out) {
   CUresult result = CUDA_OK;
@@ -152,13 +133,13 @@ static CUresult device_of_stream(CUstream stream, CUdevice* out) {
 /* A kernel runs in its stream's context, whichever is current, so that the driver would not refuse. */
 LOCAL tilec_status cuda_check_stream(const cuda_device* device, CUstream stream) {
   CUdevice found;
-  if (cuda_device_count() == 1 || (uintptr_t)stream <= CU_STREAM_PER_THREAD) return TILEC_OK;
+  if (cuda_driver.num_devices == 1 || (uintptr_t)stream <= CU_STREAM_PER_THREAD) return TILEC_OK;
   CUresult result = device_of_stream(stream, &found);
   if (result != CUDA_OK)
     return cuda_fail(TILEC_ERR_DEVICE, this_library.info.name, "asking the stream for its device", result);
   if (found == device->handle) return TILEC_OK;
   return fail(TILEC_ERR_DEVICE, "%s: the stream is of another device than exec->device, cuda:%d",
-              this_library.info.name, device->number);
+              this_library.info.name, device->head.number);
 }
 
 LOCAL void cuda_leave(bool pushed) {

@@ -3,18 +3,15 @@
  */
 #include "devices/cuda/cuda.h"
 
-#include "devices/driver.h"
 #include "status.h"
 #include "system/system.h"
 
 static device_driver cuda_driver = DEVICE_DRIVER("CUDA");
-static int cuda_version, cuda_num_devices;
+static int cuda_version;
 
 LOCAL void cuda_lock(void) { system_lock(&cuda_driver.mutex); }
 LOCAL void cuda_unlock(void) { system_unlock(&cuda_driver.mutex); }
 LOCAL int cuda_driver_version(void) { return cuda_version; }
-LOCAL int cuda_device_count(void) { return cuda_num_devices; }
-LOCAL bool cuda_is_lost(void) { return driver_after_fork(&cuda_driver); }
 
 static void describe_result(CUresult result, const char** name, const char** text) {
   *name = *text = NULL;
@@ -61,9 +58,7 @@ static void open_driver(void) {
   }
   if (refuse_result("cuInit", cuda.init(0))) return;
   if (refuse_result("cuDriverGetVersion", cuda.driver_version(&cuda_version))) return;
-  refuse_result("cuDeviceGetCount", cuda.device_count(&cuda_num_devices));
+  refuse_result("cuDeviceGetCount", cuda.device_count(&cuda_driver.num_devices));
 }
 
-static void open_once(void) { driver_make_ready(&cuda_driver, open_driver); }
-
-LOCAL tilec_status cuda_open(void) { return driver_open(&cuda_driver, open_once); }
+LOCAL void cuda_open(void) { driver_make_ready(&cuda_driver, open_driver); }

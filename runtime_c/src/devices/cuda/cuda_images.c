@@ -7,11 +7,11 @@
 #include "dispatch/dispatch.h"
 
 static bool has_bit(const _Atomic uint64_t* word, const cuda_device* device) {
-  return atomic_load_explicit(word, memory_order_acquire) >> device->number & 1;
+  return atomic_load_explicit(word, memory_order_acquire) >> device->head.number & 1;
 }
 
 static void set_bit(_Atomic uint64_t* word, const cuda_device* device) {
-  atomic_fetch_or_explicit(word, UINT64_C(1) << device->number, memory_order_release);
+  atomic_fetch_or_explicit(word, UINT64_C(1) << device->head.number, memory_order_release);
 }
 
 LOCAL bool cuda_ready(const variant_record* variant, const cuda_device* device) {
@@ -59,7 +59,7 @@ static bool find_functions_of(const variant_record* variant, const cuda_device* 
   for (uint32_t i = 0; i < variant->info.num_launches; i++) {
     CUfunction function;
     if (cuda.kernel_function(&function, (CUkernel)launches[i].kernel) != CUDA_OK) return false;
-    launches[i].functions[device->number] = function;
+    launches[i].functions[device->head.number] = function;
   }
   return true;
 }
@@ -127,7 +127,7 @@ static bool is_reachable(const kernel_record* kernel, const arch_list* archs, ui
 }
 
 static tilec_status preload_arch(const kernel_record* kernel, uint32_t position, cuda_device* device) {
-  const arch_list* archs = &device->archs;
+  const arch_list* archs = &device->head.archs;
   tilec_status status = TILEC_OK;
   for (uint32_t i = 0; status == TILEC_OK && i < kernel->info.num_variants; i++) {
     const variant_record* variant = &kernel->variants[i];
@@ -138,10 +138,10 @@ static tilec_status preload_arch(const kernel_record* kernel, uint32_t position,
 }
 
 static tilec_status preload_kernel(const kernel_record* kernel, cuda_device* device) {
-  const variant_record* forced = forced_variant(kernel, &device->archs);
+  const variant_record* forced = forced_variant(kernel, &device->head.archs);
   tilec_status status = TILEC_OK;
-  if (forced && arch_usable(&device->archs, forced->arch)) return cuda_load(kernel, forced, device);
-  for (uint32_t i = 0; status == TILEC_OK && i < device->archs.count; i++)
+  if (forced && arch_usable(&device->head.archs, forced->arch)) return cuda_load(kernel, forced, device);
+  for (uint32_t i = 0; status == TILEC_OK && i < device->head.archs.count; i++)
     status = preload_arch(kernel, i, device);
   return status;
 }
@@ -150,7 +150,7 @@ LOCAL tilec_status cuda_preload(const kernel_record* only, int32_t number) {
   cuda_device* device;
   bool pushed;
   tilec_status status = cuda_device_get(number, &device);
-  if (status == TILEC_OK) status = check_archs(this_library.info.name, &device->archs);
+  if (status == TILEC_OK) status = check_archs(this_library.info.name, &device->head.archs);
   if (status == TILEC_OK) status = cuda_enter(device, &pushed);
   if (status != TILEC_OK) return status;
   for (size_t i = 0; status == TILEC_OK && i < this_library.info.num_kernels; i++) {

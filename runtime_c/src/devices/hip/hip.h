@@ -2,6 +2,7 @@
 #ifndef TILEC_HIP_H_
 #define TILEC_HIP_H_
 #include "compiler.h"
+#include "devices/driver.h"
 #include "devices/family.h"
 #include "devices/hip/hip_api.h"
 #include "records.h"
@@ -13,19 +14,17 @@ enum {
 _Static_assert(HIP_VECTOR <= PARAM_ALIGN, "tensors");
 
 /* ---- hip_driver.c ---- */
-static hip_api hip;                /* filled once hip_open has returned TILEC_OK */
-LOCAL tilec_status hip_open(void); /* opens and initialises libamdhip64 at its first call */
-LOCAL int hip_device_count(void);
-LOCAL bool hip_is_lost(void); /* in a forked child: whether hip_open refuses there */
-LOCAL void hip_lock(void);    /* around everything that is made once */
+static device_driver hip_driver;
+static hip_api hip;        /* filled once the driver is ready */
+LOCAL void hip_open(void); /* opens and initialises libamdhip64; once */
+LOCAL void hip_lock(void); /* around everything that is made once */
 LOCAL void hip_unlock(void);
 LOCAL tilec_status hip_fail(tilec_status status, const char* name, const char* action, hipError result);
 
 /* ---- hip_devices.c ---- */
 typedef struct hip_device {
-  _Alignas(64) _Atomic bool known;
-  int number, units;
-  arch_list archs;
+  driver_device head;
+  int units;
 } hip_device;
 LOCAL tilec_status hip_device_get(int32_t number, hip_device** out);
 LOCAL void hip_after_fork(void); /* in the child */

@@ -25,14 +25,14 @@ static inline loaded_code* hip_code_of(const variant_record* variant) { return v
 /* ---- loading ---- */
 
 static bool hip_ready(const variant_record* variant, const hip_device* device) {
-  return atomic_load_explicit(&hip_code_of(variant)->ready, memory_order_acquire) >> device->number & 1;
+  return atomic_load_explicit(&hip_code_of(variant)->ready, memory_order_acquire) >> device->head.number & 1;
 }
 
 static hipError hip_load_image(const loaded_image* image, const hip_device* device) {
   hipModule module;
-  if (image->made[device->number]) return HIP_OK;
+  if (image->made[device->head.number]) return HIP_OK;
   hipError result = hip.module_load(&module, image->data);
-  if (result == HIP_OK) image->made[device->number] = module;
+  if (result == HIP_OK) image->made[device->head.number] = module;
   return result;
 }
 
@@ -41,11 +41,11 @@ static hipError hip_load_variant(const variant_record* variant, const hip_device
   hipError result = hip_load_image(code->image, device);
   for (uint32_t i = 0; result == HIP_OK && i < variant->info.num_launches; i++) {
     hipFunction function;
-    result = hip.module_function(&function, code->image->made[device->number], code->launches[i].symbol);
-    if (result == HIP_OK) code->launches[i].made[device->number] = function;
+    result = hip.module_function(&function, code->image->made[device->head.number], code->launches[i].symbol);
+    if (result == HIP_OK) code->launches[i].made[device->head.number] = function;
   }
   if (result == HIP_OK)
-    atomic_fetch_or_explicit(&code->ready, UINT64_C(1) << device->number, memory_order_release);
+    atomic_fetch_or_explicit(&code->ready, UINT64_C(1) << device->head.number, memory_order_release);
   return result;
 }
 
@@ -84,7 +84,7 @@ static tilec_status hip_preload_kernel(const kernel_record* kernel, const hip_de
   tilec_status status = TILEC_OK;
   for (uint32_t i = 0; status == TILEC_OK && i < kernel->info.num_variants; i++) {
     const variant_record* variant = &kernel->variants[i];
-    if (arch_usable(&device->archs, variant->arch)) status = hip_load(kernel, variant, device);
+    if (arch_usable(&device->head.archs, variant->arch)) status = hip_load(kernel, variant, device);
   }
   return status;
 }
@@ -93,7 +93,7 @@ LOCAL tilec_status hip_preload(const kernel_record* only, int32_t number) {
   hip_device* device;
   int before;
   tilec_status status = hip_device_get(number, &device);
-  if (status == TILEC_OK) status = check_archs(this_library.info.name, &device->archs);
+  if (status == TILEC_OK) status = check_archs(this_library.info.name, &device->head.archs);
   if (status == TILEC_OK) status = hip_enter(device, &before);
   if (status != TILEC_OK) return status;
   for (size_t i = 0; status == TILEC_OK && i < this_library.info.num_kernels; i++) {
@@ -139,7 +139,7 @@ static tilec_status hip_launch_all(const kernel_record* kernel, const variant_re
     const tilec_launch_info* info = launch->info;
     const int64_t* grid = launches->grids + 3 * i;
     if (grid[0] == 0) continue;
-    hipError result = hip.launch(launch->made[device->number], (unsigned)grid[0], (unsigned)grid[1],
+    hipError result = hip.launch(launch->made[device->head.number], (unsigned)grid[0], (unsigned)grid[1],
                                  (unsigned)grid[2], info->block[0], info->block[1], info->block[2],
                                  info->smem_dynamic, (hipStream)exec->stream, launches->pointers, NULL);
     if (UNLIKELY(result != HIP_OK))

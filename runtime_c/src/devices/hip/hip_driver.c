@@ -1,17 +1,13 @@
 /* libamdhip64, opened at the first call for an AMD GPU: a library needs no ROCm to be loaded. */
 #include "devices/hip/hip.h"
 
-#include "devices/driver.h"
 #include "status.h"
 #include "system/system.h"
 
 static device_driver hip_driver = DEVICE_DRIVER("HIP");
-static int hip_num_devices;
 
 LOCAL void hip_lock(void) { system_lock(&hip_driver.mutex); }
 LOCAL void hip_unlock(void) { system_unlock(&hip_driver.mutex); }
-LOCAL int hip_device_count(void) { return hip_num_devices; }
-LOCAL bool hip_is_lost(void) { return driver_after_fork(&hip_driver); }
 
 static const char* hip_error_name(hipError result) {
   return hip.error_name ? hip.error_name(result) : "an error of HIP";
@@ -64,9 +60,7 @@ static void hip_open_library(void) {
     return;
   }
   if (hip_refuse_result("hipInit", hip.init(0))) return;
-  hip_refuse_result("hipGetDeviceCount", hip.device_count(&hip_num_devices));
+  hip_refuse_result("hipGetDeviceCount", hip.device_count(&hip_driver.num_devices));
 }
 
-static void hip_open_once(void) { driver_make_ready(&hip_driver, hip_open_library); }
-
-LOCAL tilec_status hip_open(void) { return driver_open(&hip_driver, hip_open_once); }
+LOCAL void hip_open(void) { driver_make_ready(&hip_driver, hip_open_library); }

@@ -2,6 +2,7 @@
 #ifndef TILEC_METAL_H_
 #define TILEC_METAL_H_
 #include "compiler.h"
+#include "devices/driver.h"
 #include "devices/family.h"
 #include "devices/metal/metal_api.h"
 #include "records.h"
@@ -24,18 +25,17 @@ enum {
 #define METAL_ASK(result)       ((result (*)(metal_id, metal_selector))metal.send)
 
 /* ---- metal_driver.c ---- */
-static metal_api metal;              /* filled once metal_open has returned TILEC_OK */
-LOCAL tilec_status metal_open(void); /* finds Metal at its first call */
-LOCAL bool metal_is_lost(void);      /* in a forked child: whether metal_open refuses there */
-LOCAL void metal_lock(void);         /* around everything that is made once */
+static device_driver metal_driver;
+static metal_api metal;      /* filled once the driver is ready */
+LOCAL void metal_open(void); /* finds Metal; once */
+LOCAL void metal_lock(void); /* around everything that is made once */
 LOCAL void metal_unlock(void);
 LOCAL tilec_status metal_fail(tilec_status status, const char* name, const char* action, metal_id error);
 
 /* ---- metal_devices.c ---- */
 typedef struct metal_device {
-  _Alignas(64) _Atomic bool known;
+  driver_device head;
   metal_id object, queue; /* the runtime's own, for calls without one */
-  arch_list archs;
 } metal_device;
 LOCAL tilec_status metal_device_get(int32_t number, metal_device** out);
 LOCAL void metal_after_fork(void); /* in the child */

@@ -97,7 +97,7 @@ static tilec_status metal_preload_kernel(const kernel_record* kernel, const meta
   tilec_status status = TILEC_OK;
   for (uint32_t i = 0; status == TILEC_OK && i < kernel->info.num_variants; i++) {
     const variant_record* variant = &kernel->variants[i];
-    if (arch_usable(&device->archs, variant->arch)) status = metal_load(kernel, variant, device);
+    if (arch_usable(&device->head.archs, variant->arch)) status = metal_load(kernel, variant, device);
   }
   return status;
 }
@@ -105,7 +105,7 @@ static tilec_status metal_preload_kernel(const kernel_record* kernel, const meta
 LOCAL tilec_status metal_preload(const kernel_record* only, int32_t number) {
   metal_device* device;
   tilec_status status = metal_device_get(number, &device);
-  if (status == TILEC_OK) status = check_archs(this_library.info.name, &device->archs);
+  if (status == TILEC_OK) status = check_archs(this_library.info.name, &device->head.archs);
   for (size_t i = 0; status == TILEC_OK && i < this_library.info.num_kernels; i++) {
     const kernel_record* each = &this_library.kernels[i];
     if (!only || only == each) status = metal_preload_kernel(each, device);

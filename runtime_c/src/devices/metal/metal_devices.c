@@ -16,7 +16,7 @@ static bool metal_supports(metal_id object, long family) {
 
 /* All code is for Metal 3 on Apple's own GPUs, whose simdgroups have 32 lanes and matrices. */
 static void metal_find_archs(metal_device* device) {
-  arch_list* list = &device->archs;
+  arch_list* list = &device->head.archs;
   size_t used = 0, size = sizeof(list->reason);
   bool runs = metal_supports(device->object, METAL_FAMILY_METAL3) &&
               metal_supports(device->object, METAL_FAMILY_APPLE7);
@@ -32,56 +32,40 @@ static void metal_find_archs(metal_device* device) {
   text_archs(list->reason, size, &used, kDLMetal);
 }
 
-static tilec_status metal_read_device(metal_device* device) {
+static tilec_status metal_read_device(driver_device* head) {
+  metal_device* device = (metal_device*)head;
   void* pool = metal.pool_push();
   device->object = metal.default_device();
   if (device->object) {
     device->queue = METAL_ASK(metal_id)(device->object, metal.selectors.queue);
     metal_find_archs(device);
-    atomic_store_explicit(&device->known, true, memory_order_release);
   }
   metal.pool_pop(pool);
   if (device->object) return TILEC_OK;
   return fail(TILEC_ERR_DEVICE, "%s: the system has no GPU for Metal", this_library.info.name);
 }
 
-static COLD tilec_status metal_find_device(int32_t number, metal_device** out) {
-  tilec_status status = metal_open();
-  if (UNLIKELY(status != TILEC_OK)) return status;
-  if (UNLIKELY(number != 0))
-    return fail(TILEC_ERR_DEVICE, "%s: there is no Apple GPU %d, the one of the system is 0",
-                this_library.info.name, number);
-  metal_device* device = *out = &metal_devices[0];
-  metal_lock();
-  if (!atomic_load(&device->known)) status = metal_read_device(device);
-  metal_unlock();
-  return status;
-}
+static const device_table metal_table = {
+    .driver = &metal_driver,
+    .open = metal_open,
+    .noun = "Apple GPU",
+    DEVICE_RECORDS(metal_devices),
+    .read = metal_read_device,
+};
 
 LOCAL tilec_status metal_device_get(int32_t number, metal_device** out) {
-  if (UNLIKELY(number != 0 || !atomic_load_explicit(&metal_devices[0].known, memory_order_acquire)))
-    return metal_find_device(number, out);
-  *out = &metal_devices[0];
-  return TILEC_OK;
-}
-
-LOCAL void metal_after_fork(void) {
-  if (!metal_is_lost()) return;
-  for (int i = 0; i < MAX_METAL_DEVICES; i++) atomic_store(&metal_devices[i].known, false);
+  return driver_find(&metal_table, number, (driver_device**)out);
 }
 
 LOCAL tilec_status metal_archs(int32_t number, const arch_list** out) {
-  metal_device* device;
-  tilec_status status = metal_device_get(number, &device);
-  if (LIKELY(status == TILEC_OK)) *out = &device->archs;
-  return status;
+  return driver_archs(&metal_table, number, out);
 }
+
+LOCAL void metal_after_fork(void) { driver_after_fork(&metal_table); }
 
 LOCAL int64_t metal_units(const tilec_exec* exec) {
   (void)exec;
   return METAL_CORES;
 }
 
-LOCAL metal_device* metal_device_of(const arch_list* archs) {
-  return (metal_device*)((char*)archs - offsetof(metal_device, archs));
-}
+LOCAL metal_device* metal_device_of(const arch_list* archs) { return (metal_device*)driver_device_of(archs); }

@@ -1,7 +1,7 @@
 /* Metal through the Objective-C run time, opened at the first call for an Apple GPU. */
 #include "devices/metal/metal.h"
 
-#include "devices/driver.h"
+#include "devices/metal/metal_records.h"
 #include "status.h"
 #include "system/system.h"
 
@@ -9,7 +9,6 @@ static device_driver metal_driver = DEVICE_DRIVER("Metal");
 
 LOCAL void metal_lock(void) { system_lock(&metal_driver.mutex); }
 LOCAL void metal_unlock(void) { system_unlock(&metal_driver.mutex); }
-LOCAL bool metal_is_lost(void) { return driver_after_fork(&metal_driver); }
 
 /* The words of an NSError. */
 static const char* metal_words(metal_id error) {
@@ -51,8 +50,7 @@ static void metal_open_libraries(void) {
 #define X(member, name) metal.selectors.member = metal.selector(name);
   METAL_SELECTORS(X)
 #undef X
+  metal_driver.num_devices = MAX_METAL_DEVICES;
 }
 
-static void metal_open_once(void) { driver_make_ready(&metal_driver, metal_open_libraries); }
-
-LOCAL tilec_status metal_open(void) { return driver_open(&metal_driver, metal_open_once); }
+LOCAL void metal_open(void) { driver_make_ready(&metal_driver, metal_open_libraries); }
