@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tvm import tirx
 from tvm.ir import TensorLoad
@@ -15,44 +15,43 @@ from tilec.backends.cpu.emit.numbers.bfloat16 import nearest_bfloat16
 from tilec.backends.cpu.emit.numbers.float8 import decode_by_half
 from tilec.backends.cpu.emit.numbers.float8_tables import at_once, look_up
 from tilec.backends.cpu.emit.numbers.half import decode_half, encode_half
-from tilec.backends.cpu.emit.numbers.never_nan import stays_number
 from tilec.backends.cpu.emit.numbers.number_of import number_of
-from tilec.backends.cpu.emit.numbers.operands import is_operand, rounded_operand
+from tilec.backends.cpu.emit.numbers.operands import rounded_operand
 from tilec.backends.cpu.emit.numbers.wrapping import WRAPPING, leaves_type, wrapping
-from tilec.backends.cpu.emit.statements import emit, hold
-from tilec.backends.cpu.emit.vectors.access import flat_index, read_existing, read_first
-from tilec.backends.cpu.emit.vectors.aligned import aligned_value
-from tilec.backends.cpu.emit.vectors.byte_numbers import byte_numbers
-from tilec.backends.cpu.emit.vectors.byte_products import byte_products
-from tilec.backends.cpu.emit.vectors.digits import digits
-from tilec.backends.cpu.emit.vectors.first_lanes import are_first
-from tilec.backends.cpu.emit.vectors.joined_bytes import joined_bytes
 from tilec.backends.cpu.emit.vectors.lanes import NotVectorisable
-from tilec.backends.cpu.emit.vectors.pieces import read_pieces
-from tilec.backends.cpu.emit.vectors.shared_out import Sharing, sharings
-from tilec.backends.cpu.emit.vectors.small_tables import with_tables
-from tilec.backends.cpu.emit.vectors.speculate import is_speculable
-from tilec.backends.cpu.emit.vectors.word_products import with_word_products
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.numbers.ranges import stays_inside
-from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, loads, scalar_dtype
-from tilec.ir.nodes import Alloc
+from tilec.ir.exprs import dtype_of, int_value, loads, scalar_dtype
 from tilec.lowering.emission.access import load_element
 from tilec.lowering.emission.context import SERIAL, Context
 from tilec.lowering.emission.storage import compute_type
-from tilec.lowering.emission.values import blend, lazy_choice, pair
 from tilec.lowering.math.float8 import FLOAT8_TYPES
 from tilec.lowering.math.vectors import lanes_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cpu.emit.loops.sums.accumulators import Accumulator
     from tilec.backends.cpu.emit.vectors.lanes import Lanes
     from tilec.ir.nodes import Block, Stmt, Store
     from tilec.ir.roads import Loss
     from tilec.lowering.analysis.accumulations import Accumulation
-    from tilec.lowering.emission.storage import Storage
+
+
+class Partial(Protocol):
+    """Partial results of what stores add up: one vector for each of ``slots``, of ``width`` lanes."""
+
+    width: int
+    slots: int
+
+    def step(self, ctx: LaneContext) -> tirx.Stmt:
+        """Takes in the terms of the current lanes."""
+
+
+class Together(Protocol):
+    """Stores that are written with others."""
+
+    def store(self, stmt: Store, stored: Expr, ctx: LaneContext) -> tirx.Stmt:
+        """Keeps what memory is to hold of one of them; with the last one, writes all."""
 
 
 @dataclass(eq=False)
@@ -75,7 +74,7 @@ class LaneContext(Context):
     #: Beside a `recorder`: the conditions of values that lanes choose for themselves.
     choices: list[Expr] = field(default_factory=list)
     #: What stores add to, in registers.
-    accumulators: dict[Store, Accumulator] = field(default_factory=dict)
+    accumulators: dict[Store, Partial] = field(default_factory=dict)
     #: Variables that are never NaN.
     numbers: set[Var] = field(default_factory=set)
     #: Tiles that products alone read (`is_operand`), where an instruction rounds them.
@@ -103,7 +102,7 @@ class LaneContext(Context):
     #: A tensor that is written may overlap another one: reads stay in front of the stores behind them.
     in_order: bool = False
     #: The stores that are written together, as one of wider elements.
-    sharings: dict[Store, Sharing] = field(default_factory=dict)
+    sharings: dict[Store, Together] = field(default_factory=dict)
 
     @property
     def width(self) -> int:
@@ -111,22 +110,6 @@ class LaneContext(Context):
         return self.lanes.width if self.lanes is not None else 1
 
     # ---- statements ----
-
-    def emit(self, stmt: Stmt) -> tirx.Stmt | None:
-        """The TIR of one statement; None where nothing is left to do."""
-        return emit(stmt, self)
-
-    def block(self, stmts: Block) -> tirx.Stmt | None:
-        """The TIR of a block; knows which of its variables are never NaN, and which tiles are operands."""
-        for position, stmt in enumerate(stmts):
-            if isinstance(stmt, Alloc) and stays_number(stmt, stmts[position + 1 :]):
-                self.numbers.add(stmt.buffer)
-            if not self.target.has("avx512bf16"):
-                continue
-            if isinstance(stmt, Alloc) and is_operand(stmt, stmts[position + 1 :]):
-                self.operands.add(stmt.buffer)
-        with self.sharing_scope(sharings(stmts, self)):
-            return super().block(stmts)
 
     def loop(
         self, var: Var, start: Expr, extent: Expr, body: tirx.Stmt, kind: int = SERIAL, **annotations: bool
@@ -149,15 +132,7 @@ class LaneContext(Context):
         zero = tirx.const(0, dtype_of(var))
         return tirx.For(counter, zero, extent, kind, steps, annotations=annotations or None)
 
-    def bind(self, var: Var, value: Expr) -> tirx.Stmt:
-        """Gives a TIR value the name of ``var``."""
-        return hold(var, value, self) if lanes_of(value) > 1 else super().bind(var, value)
-
     # ---- values ----
-
-    def value(self, expr: Expr) -> Expr:
-        """The TIR of ``expr``; what lanes compute of four bits they look up."""
-        return super().value(with_tables(with_word_products(expr, self), self))
 
     def variable(self, var: Var) -> Expr:
         """What a variable stands for; that of the lanes is a ramp."""
@@ -165,18 +140,6 @@ class LaneContext(Context):
         if lanes is not None and var.same_as(lanes.var):
             return tirx.Ramp(lanes.base, tirx.const(1, dtype_of(var)), lanes.width)
         return super().variable(var)
-
-    def choice(self, cond: Expr, true: Expr, false: Expr) -> Expr:
-        """A choice at run time: both sides where lanes may choose for themselves."""
-        condition = self.value(cond)
-        chooses = self.lanes is not None or self.recorder is not None
-        if chooses and is_speculable([true, false], self):
-            self.choices.append(cond)
-            return blend(condition, *pair(true, false, self))
-        if lanes_of(condition) > 1:  # what a lane reads in vain is tested for by itself
-            return blend(condition, *pair(true, false, self))
-        self.record(conjuncts(cond))
-        return lazy_choice(cond, condition, true, false, self)
 
     def control_value(self, expr: Expr, what: str, remedy: str) -> Expr:
         """The value of an expression that decides where control goes, the same in all lanes."""
@@ -211,19 +174,6 @@ class LaneContext(Context):
         if total.kind == "sum" and scalar_dtype(old) in WRAPPING:
             return self.wrapping(tirx.Add, old, new)
         return total.combined(old, new)
-
-    def faster(self, expr: Expr) -> Expr | None:
-        """A quotient or remainder of lanes as that of the first one and numbers, where these are known; a sum
-        of products of bytes as one of words; numbers of two bytes as read at once, those of a byte's bits as
-        bytes."""
-        if isinstance(expr, (tirx.FloorDiv, tirx.FloorMod)):
-            found = digits(expr, self)
-            return aligned_value(expr, self) if found is None else found
-        if isinstance(expr, tirx.BitwiseOr):
-            return joined_bytes(expr, self)
-        if isinstance(expr, tirx.BitwiseAnd):
-            return byte_numbers(expr, self)
-        return byte_products(expr, self) if isinstance(expr, tirx.Add) else None
 
     def foreign(self, name: str, returns: str, args: list[Expr], source: str) -> Expr:
         """A call of a function of imported source, one element at a time."""
@@ -268,28 +218,6 @@ class LaneContext(Context):
         return super().rounded(value, dtype)
 
     # ---- memory ----
-
-    def offset(self, storage: Storage, indices: Sequence[Expr]) -> Expr:
-        """Where elements lie in ``storage.data``: a scalar, a ramp along the lanes, or one index per lane."""
-        return flat_index(storage, indices, self)
-
-    def read(self, storage: Storage, indices: Sequence[Expr]) -> Expr:
-        """What memory holds of elements: of neighbours in another order, vectors that change places."""
-        if self.first is not None:
-            return read_first(storage, indices, self.first, self)
-        pieces = read_pieces(storage, indices, self)
-        return super().read(storage, indices) if pieces is None else pieces
-
-    def read_existing(self, storage: Storage, indices: Sequence[Expr], conds: list[Expr]) -> Expr | None:
-        """What lanes read, each where there is something."""
-        if self.lanes is None:
-            return None
-        exists = self.value(all_of(conds))
-        if lanes_of(exists) == 1:
-            return None
-        if self.first is not None:
-            exists = tirx.And(exists, are_first(self.first, lanes_of(exists)))
-        return read_existing(storage, indices, exists, self)
 
     def stored(self, expr: Expr, dtype: str) -> Expr:
         """What memory would hold of the value of an expression; of an element what it does hold."""
@@ -415,7 +343,7 @@ class LaneContext(Context):
             self.alone = before
 
     @contextmanager
-    def sharing_scope(self, found: dict[Store, Sharing]) -> Iterator[None]:
+    def sharing_scope(self, found: Mapping[Store, Together]) -> Iterator[None]:
         """Within the context these stores are written together, too."""
         before = self.sharings
         self.sharings = {**before, **found} if found else before
@@ -425,7 +353,7 @@ class LaneContext(Context):
             self.sharings = before
 
     @contextmanager
-    def accumulate_scope(self, accumulators: dict[Store, Accumulator]) -> Iterator[None]:
+    def accumulate_scope(self, accumulators: Mapping[Store, Partial]) -> Iterator[None]:
         """Within the context stores go to these accumulators, too."""
         before = self.accumulators
         self.accumulators = {**before, **accumulators}

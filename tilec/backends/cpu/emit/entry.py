@@ -17,7 +17,7 @@ import tilec.backends.cpu.emit.panels.pack_panels
 import tilec.backends.cpu.emit.panels.pack_words
 import tilec.backends.cpu.emit.panels.transpose_panels
 import tilec.backends.cpu.emit.product  # noqa: F401
-from tilec.backends.cpu.emit.context import LaneContext
+from tilec.backends.cpu.emit.emitter import LaneEmitter
 from tilec.backends.cpu.emit.loops.updates import open_updates
 from tilec.backends.cpu.emit.vectors.streams import close_streams, open_streams
 from tilec.backends.cpu.llvm_text import with_llvm
@@ -59,7 +59,7 @@ class _Entry:
 
     def lower(self) -> LoweredLaunch:
         """The function and how to launch it."""
-        ctx = LaneContext(self.target, Facts(self.kernel, changed_in(self.launch)))
+        ctx = LaneEmitter(self.target, Facts(self.kernel, changed_in(self.launch)))
         ctx.in_order = order_counts(self.launch)
         params, setup = EntryParameters(self.kernel).open(ctx)
         scratch = tirx.Var("scratch", tvm_ir.PointerType(tvm_ir.PrimType("uint8")))
@@ -77,7 +77,7 @@ class _Entry:
         notes = (*self.launch.notes, *self.launch.schedule.without_effect_on_cpus())
         return LoweredLaunch(func, grid, self.launch.threads, size, notes, roads)
 
-    def _blocks(self, ctx: LaneContext, begin: Var, end: Var) -> tirx.Stmt:
+    def _blocks(self, ctx: LaneEmitter, begin: Var, end: Var) -> tirx.Stmt:
         """The loop over the blocks of this call; nothing where an axis of the grid is known to have none."""
         if any(int_value(extent) == 0 for extent in self.launch.grid):
             return tirx.Evaluate(tirx.const(0))
