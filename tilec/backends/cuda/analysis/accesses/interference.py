@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilec.backends.cuda.analysis.accesses.owners import spelled
 from tilec.backends.cuda.analysis.layouts.loops import loop_extents
 from tilec.backends.cuda.analysis.trips.listed_trips import trips
 from tilec.errors import EvalError
-from tilec.ir.exprs import conjuncts, loads, variables_of
+from tilec.ir.exprs import conjuncts, inlined, loads, variables_of
 from tilec.ir.interp.expressions import value_of
 from tilec.ir.nodes import If, children
 from tilec.lowering.analysis.accesses import accesses
@@ -61,12 +60,12 @@ def _touches(
         inner = children(stmt)
         for item in accesses((stmt,)) if not inner else ():
             if item.buffer.same_as(buffer):
-                indices = tuple(spelled(index, names) for index in item.indices)
+                indices = tuple(inlined(index, names) for index in item.indices)
                 yield _Touch(indices, conds, item.is_write)
         for number, part in enumerate(inner):
             held = conds
             if isinstance(stmt, If) and number == 0:
-                tests = (spelled(cond, names) for cond in conjuncts(stmt.cond))
+                tests = (inlined(cond, names) for cond in conjuncts(stmt.cond))
                 held = (*conds, *(test for test in tests if _is_told(test, known)))
             yield from _touches(part, buffer, names, known, held)
 

@@ -25,7 +25,7 @@ from tilec.backends.cuda.analysis.blocks.thread_digits import ThreadDigits
 from tilec.backends.cuda.analysis.layouts.fragments import WARP
 from tilec.ir.analysis.known_trips import known_trips
 from tilec.ir.analysis.threads.uniform import Uniformity
-from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, substitute, uncast, uses, variables_of
+from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, loads, uncast, uses, variables_of
 from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import Term, thread_terms
 from tilec.ir.nodes import Bind, Block, For, If, Launch, Stmt, children, walk
@@ -97,7 +97,7 @@ class Each:
         if not launch.thread_vars:
             return None
         names = bound_names(launch.body)
-        exprs = (spelled(expr, names) for stmt in walk(launch.body) for expr in expressions(stmt))
+        exprs = (inlined(expr, names) for stmt in walk(launch.body) for expr in expressions(stmt))
         taken_apart = ThreadDigits.of(launch.thread_vars, launch.threads, exprs)
         for digits in (taken_apart, ThreadDigits(launch.thread_vars, launch.threads)):
             layout = _layout(digits.extents)
@@ -136,7 +136,7 @@ def _layout(extents: Iterable[int]) -> Layout | None:
 
 def in_loop(item: Access, loop: ThreadLoop | Each, known: Known) -> Access:
     """An access by the variables of ``loop``, as `owner` and `reach` read it."""
-    indices = tuple(spelled(index, known.names) for index in item.indices)
+    indices = tuple(inlined(index, known.names) for index in item.indices)
     if isinstance(loop, Each):
         indices = tuple(loop.digits.spell(index) for index in indices)
     return replace(item, indices=indices)
@@ -214,13 +214,6 @@ def loop_ends(block: Block) -> dict[Var, Range]:
         for var, trips in found.items()
         if trips
     }
-
-
-def spelled(index: Expr, names: Mapping[Var, Expr]) -> Expr:
-    """``index`` without names that are bound."""
-    while uses(index, tuple(names)):
-        index = substitute(index, names)
-    return index
 
 
 def _axes(index: Expr, loop: ThreadLoop | Each, known: Known) -> tuple[list[int], Rest]:

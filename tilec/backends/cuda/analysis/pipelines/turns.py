@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.accesses.owners import spelled
 from tilec.backends.cuda.analysis.blocks.thread_digits import divided
-from tilec.ir.exprs import int_value, linear_in, transform, uncast, uses
+from tilec.ir.exprs import inlined, int_value, linear_in, transform, uncast, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -44,7 +43,7 @@ class Turn:
 
 
 def _turn(axis: int, index: Expr, names: Mapping[Var, Expr], trips: Sequence[Var]) -> Turn | None:
-    index = uncast(divided(spelled(index, names)))
+    index = uncast(divided(inlined(index, names)))
     count = int_value(index.b) if isinstance(index, tirx.FloorMod) else None
     if count is None or count < 2:
         return None

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilec.backends.cuda.analysis.accesses.owners import spelled
 from tilec.errors import EvalError
-from tilec.ir.exprs import loads, variables_of
+from tilec.ir.exprs import inlined, loads, variables_of
 from tilec.ir.interp.expressions import value_of
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def trips(
     where they are not all those of loops, where these run as often as a call says, and for more than 2**10
     trips. ``names``: what stands for names in bounds (`bound_names`)."""
     bounds = {
-        loop.var: [spelled(bound, names) for bound in (loop.start, loop.stop, loop.step)] for loop in loops
+        loop.var: [inlined(bound, names) for bound in (loop.start, loop.stop, loop.step)] for loop in loops
     }
     if not all(var in bounds for var in variables):
         return None
