@@ -80,7 +80,8 @@ class _Compiler(StatementWriter):
     sites: list[Any] = field(default_factory=list)
     locals: list[Local] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
-    bodies: list[tuple[int, str, type]] = field(default_factory=list)
+    #: Functions of the source, the places of their steps, and what makes the step, or a field of it.
+    bodies: list[tuple[int, str, type | str]] = field(default_factory=list)
     labels: _Labels = field(default_factory=_Labels)
     slots: int = 0
     shared_bytes: int = 0
@@ -270,13 +271,13 @@ class _Compiler(StatementWriter):
             self.labels.open[-1].append((step, "after"))
 
     def _control(self, step: Any, function: str, name: str) -> None:
-        self.bodies.append((len(self.steps), function, name))  # type: ignore[arg-type]
+        self.bodies.append((len(self.steps), function, name))
         self.steps.append(step)
 
     def _for(self, stmt: Any) -> None:
         low, count = self._code(stmt.min), self._code(stmt.extent)
         start = LoopStart(lambda g, m: 0, lambda g, m: 0)
-        self.bodies.append((len(self.steps), low, "low"))  # type: ignore[arg-type]
+        self.bodies.append((len(self.steps), low, "low"))
         self._control(start, count, "count")
         slot = self._slot()
         self.expressions.bound[stmt.loop_var] = Value(f"E[{slot}]", dtype_of(stmt.loop_var))

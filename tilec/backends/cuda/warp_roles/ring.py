@@ -52,7 +52,7 @@ def stage_bytes(tile: Var) -> int:
 
 
 def place_tiles(
-    tiles: Iterable[Var], together: Sequence[Sequence[Var]] = ()
+    tiles: Iterable[Var], together: Sequence[Sequence[Var]]
 ) -> tuple[dict[Var, int], dict[Var, int], int]:
     """Where ``tiles`` begin in shared memory, aligned and one behind the other; the bytes from one of their
     versions to the next; the byte behind the last. Of tiles ``together`` each version lies behind that of the

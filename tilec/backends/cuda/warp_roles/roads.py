@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from tvm.ir import Var
 
 
-def roads_of(launch: Launch, body: Block, how: str, others: list[Road] | None = None) -> tuple[Road, ...]:
+def roads_of(launch: Launch, body: Block, how: str, others: Iterable[Road]) -> tuple[Road, ...]:
     """The roads of a launch that is carried out as ``how`` says and of the statements in ``body``; ``others``
     are those that emission found."""
     own = in_line_of(Road("T.Kernel", "warp_roles", how), launch)
-    found = [*(road for stmt in walk(body) for road in roads(stmt)), *(others or ())]
+    found = [*(road for stmt in walk(body) for road in roads(stmt)), *others]
     asked = (*layouts_of_roles(launch), *roads_of_roles(launch, found))
     return in_order((own, *launch.roads, *found, *asked))
 

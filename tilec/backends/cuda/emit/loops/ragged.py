@@ -252,7 +252,7 @@ class Ragged(Vector):
         if self.names is None or name is not self.names.column:
             return False
         kept = self.stores.kept
-        others = (stmt for stmt in self.body if stmt not in (self.names or ()))
+        others = (stmt for stmt in self.body if stmt not in self.names)
         values = (
             value
             for stmt in others

@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from tilec.backends.cuda.matmul.emit.turns import Turns
 
 
-def emit_fill(
-    stmt: RingFill, ctx: MatmulContext, position: Position, early: EarlyLoads | None = None
-) -> None:
+def emit_fill(stmt: RingFill, ctx: MatmulContext, position: Position, early: EarlyLoads | None) -> None:
     """The loads of all trips: by one thread, or by all loaders where some are gathered. ``early``: some do
     not wait for the launches in front."""
     loads = [inner for inner in stmt.body if isinstance(inner, TmaLoad)]
@@ -176,7 +174,7 @@ def _part_start(trips: Expr, ctx: MatmulContext, after: int) -> Expr:
     return T.truncdiv((ctx.rank + after) * trips, i32(ctx.order.split))
 
 
-def emit_drain(stmt: RingDrain, ctx: MatmulContext, position: Position, turns: Turns | None = None) -> None:
+def emit_drain(stmt: RingDrain, ctx: MatmulContext, position: Position, turns: Turns | None) -> None:
     """The products of all trips; with ``turns`` while no other warpgroup issues its own."""
     products = [found for found in map(wide_product, stmt.body) if found]
     ctx.mark(products[0][0])

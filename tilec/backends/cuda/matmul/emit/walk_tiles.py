@@ -28,7 +28,7 @@ def each_tile(
     block: Var,
     ctx: MatmulContext,
     body: Callable[[], None],
-    turn: Expr | None = None,
+    turn: Expr | None,
 ) -> None:
     """``body`` for every tile of this block, with the block variables of the launch set. Pairs of blocks walk
     pairs of tiles; the second tile of a pair may lie outside of the grid. With a ``turn`` of 0 or 1

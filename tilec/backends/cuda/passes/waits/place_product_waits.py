@@ -297,11 +297,6 @@ def _behind_last(block: Block, added: Block) -> Block:
     return (*block[: last + 1], *added, *block[last + 1 :])
 
 
-def _takes_registers(product: WarpgroupProduct) -> bool:
-    """Whether a product takes its first operand from a fragment."""
-    return bool(product.a.buffer.scope() == "local.fragment")
-
-
 def _writes_own_registers(product: WarpgroupProduct) -> bool:
     """Whether a product takes registers that it writes itself, in the next trip again."""
     return product.registers is not None

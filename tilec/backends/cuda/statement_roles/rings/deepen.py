@@ -39,7 +39,7 @@ from tilec.lowering.emission.memory import tile_bytes
 if TYPE_CHECKING:
     from tvm.ir import Var
 
-    from tilec.backends.cuda.statement_roles.rings.plan import Ring
+    from tilec.backends.cuda.statement_roles.rings.ring import Ring
     from tilec.backends.cuda.statement_roles.split.loads import Load
     from tilec.backends.cuda.statement_roles.split.slices import Program
     from tilec.targets import Target

@@ -20,7 +20,7 @@ from tilec.lowering.analysis.uses import touches
 from tilec.lowering.emission.memory import tile_bytes
 
 if TYPE_CHECKING:
-    from tilec.backends.cuda.statement_roles.rings.plan import Ring
+    from tilec.backends.cuda.statement_roles.rings.ring import Ring
     from tilec.backends.cuda.statement_roles.split.loads import Load
 
 

@@ -1,28 +1,23 @@
 """Which shared tiles a producer fills: the loads that bring boxes, the rings that they go to, their stages.
 
-A ring is one tile or several that are loaded together, as A and B of a product are, in some stages. Each
-stage has two barriers: *full*, at which the loaded bytes arrive, and *empty*, at which those who compute
-arrive when they have read it. The producer waits for *empty* and loads; the others wait for *full* and read.
+A ring (`ring`) is one tile or several that are loaded together, as A and B of a product are.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tvm import tirx
-
-from tilec.backends.cuda.analysis.layouts.tiles import alike, static_extents
+from tilec.backends.cuda.analysis.layouts.tiles import alike
 from tilec.backends.cuda.analysis.products.tensor_memory import PAIR
 from tilec.backends.cuda.analysis.products.turn_operands import is_read_across
-from tilec.backends.cuda.analysis.products.units import ALIGNMENT
 from tilec.backends.cuda.analysis.products.wgmma import slab_bytes, slabs
 from tilec.backends.cuda.limits import has_wgmma
 from tilec.backends.cuda.statement_roles.rings.made_bytes import made_bytes
+from tilec.backends.cuda.statement_roles.rings.ring import Ring, gap
 from tilec.backends.cuda.statement_roles.rings.ring_room import warps_bytes, with_stages
 from tilec.backends.cuda.statement_roles.split.loads import Load, Loads, by_tile, filled, is_loop
 from tilec.backends.cuda.statement_roles.split.slices import Program, all_needed
@@ -47,7 +42,6 @@ from tilec.ir.nodes import (
 )
 from tilec.lowering.analysis.uses import addressed_in, touches, uses_itself
 from tilec.lowering.emission.memory import tile_bytes
-from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -57,33 +51,6 @@ if TYPE_CHECKING:
 #: Stages of a ring that a loop without num_stages fills, and those that keep tensor cores busy
 #: (`tilec.backends.cuda.analysis.pipelines.ring_depth` has times).
 _STAGES, _ENOUGH = 2, 4
-
-
-@dataclass(frozen=True, eq=False)
-class Ring:
-    """Tiles that are loaded together: ``bytes`` of one stage, of which loads bring ``brought``, and
-    ``stages`` of them. ``by_products``: nothing but products uses them; ``by_threads``: threads load them,
-    not TMA; ``is_fenced``: those who wait make what cp.async brings visible to wgmma. ``over``: the tiles of
-    another ring, where it lies once they are given back."""
-
-    tiles: tuple[Var, ...]
-    stages: int
-    bytes: int
-    brought: int
-    by_products: bool
-    by_threads: bool
-    is_fenced: bool
-    over: tuple[Var, ...] = ()
-
-    @property
-    def taken(self) -> int:
-        """Bytes of all stages that no other ring has."""
-        return 0 if self.over else self.stages * self.bytes
-
-    @property
-    def name(self) -> str:
-        """The names of its tiles."""
-        return "_".join(str(tile.name) for tile in self.tiles)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +72,7 @@ def plan_rings(
     program: Program,
     wide: Set[Stmt],
     target: Target,
-    halved: Set[Var] = frozenset(),
+    halved: Set[Var],
 ) -> Plan:
     """The rings of a launch whose products ``wide`` wgmma carries out, where a block will have half of each
     tile of ``halved``. Unfit where there is no ring, which a load of a loop is to blame for, or no room."""
@@ -291,7 +258,7 @@ def _ring(
         for stmt in users
     )
     by_threads = _by_threads(own)
-    size = brought if by_threads else brought + sum(map(_gap, tiles))
+    size = brought if by_threads else brought + sum(map(gap, tiles))
     fenced = by_threads and any(load.width for load in own) and any(stmt in wide for stmt in users)
     return Ring(tiles, stages, size, brought, by_products, by_threads, fenced)
 
@@ -315,31 +282,3 @@ def _stages(load: Stmt, program: Program) -> int:
     if loop is None:
         return 1
     return max(_STAGES, loop.num_stages) if isinstance(loop, Pipelined) else _STAGES
-
-
-def versions(ring: Ring) -> dict[Var, Var]:
-    """For each tile of a ring the tile of all of its stages."""
-    return {
-        tile: tirx.decl_buffer(
-            (ring.stages, *(static_extents(tile) if ring.by_threads else _whole_units(tile))),
-            str(tile.dtype),
-            name=str(tile.name),
-            scope="shared.dyn",
-        )
-        for tile in ring.tiles
-    }
-
-
-def _whole_units(tile: Var) -> tuple[int, ...]:
-    """The extents of a tile, the first one that is more than 1 so long that stages begin where TMA may
-    write."""
-    extents = static_extents(tile)
-    first = next((axis for axis, extent in enumerate(extents) if extent > 1), len(extents) - 1)
-    inner = math.prod(extents[first + 1 :]) * element_bytes(str(tile.dtype))
-    step = ALIGNMENT // math.gcd(ALIGNMENT, inner)
-    return (*extents[:first], -(-extents[first] // step) * step, *extents[first + 1 :])
-
-
-def _gap(tile: Var) -> int:
-    """Bytes between a version of a tile and the next one."""
-    return math.prod(_whole_units(tile)) * element_bytes(str(tile.dtype)) - tile_bytes(Alloc(tile))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tvm.ir import Var
 
     from tilec.backends.cuda.nodes import WarpTile
-    from tilec.backends.cuda.statement_roles.rings.plan import Ring
+    from tilec.backends.cuda.statement_roles.rings.ring import Ring
     from tilec.backends.cuda.statement_roles.split.loads import Load
     from tilec.backends.cuda.statement_roles.split.slices import Program
     from tilec.ir.nodes import Stmt

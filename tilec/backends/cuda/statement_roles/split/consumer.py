@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from tvm.ir import Var
 
-    from tilec.backends.cuda.statement_roles.rings.plan import Plan, Ring
+    from tilec.backends.cuda.statement_roles.rings.plan import Plan
+    from tilec.backends.cuda.statement_roles.rings.ring import Ring
     from tilec.backends.cuda.statement_roles.split.places import Known, Place
     from tilec.backends.cuda.statement_roles.split.slices import Program
 

@@ -10,7 +10,8 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.blocks.threads import thread_count
 from tilec.backends.cuda.analysis.layouts.tiles import static_extents
-from tilec.backends.cuda.statement_roles.rings.plan import Plan, Ring, versions
+from tilec.backends.cuda.statement_roles.rings.plan import Plan
+from tilec.backends.cuda.statement_roles.rings.ring import Ring, versions
 from tilec.backends.cuda.statement_roles.split.loads import is_loop
 from tilec.backends.cuda.statement_roles.split.raw_tiles import is_read_first
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP

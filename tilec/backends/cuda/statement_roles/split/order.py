@@ -66,7 +66,7 @@ def _takes_long(stmt: Stmt) -> bool:
 
 
 def order_of(
-    launch: Launch, program: Program, loads: Sequence[Stmt], threads: int, guarded: bool = False
+    launch: Launch, program: Program, loads: Sequence[Stmt], threads: int, guarded: bool
 ) -> int | None:
     """Tiles of a band of the order in which blocks walk (`walks`), 0 for the order of the hardware; None
     where they do not. Where a load stands outside of loops its only stage holds the next tile's up: there

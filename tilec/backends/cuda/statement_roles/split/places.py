@@ -16,7 +16,7 @@ from tilec.ir.nodes import Alloc, Assume, Bind, Block, Stmt, Store, children
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cuda.statement_roles.rings.plan import Ring
+    from tilec.backends.cuda.statement_roles.rings.ring import Ring
     from tilec.backends.cuda.statement_roles.split.loads import Load
 
 #: The stage and the parity at hand.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tvm.ir import Var
 
-    from tilec.backends.cuda.statement_roles.rings.plan import Ring
+    from tilec.backends.cuda.statement_roles.rings.ring import Ring
     from tilec.backends.cuda.statement_roles.split.loads import Load
     from tilec.backends.cuda.statement_roles.split.places import Known, Place
 

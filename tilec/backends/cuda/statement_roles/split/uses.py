@@ -12,7 +12,8 @@ from tilec.ir.nodes import Block, children
 from tilec.lowering.analysis.uses import touches
 
 if TYPE_CHECKING:
-    from tilec.backends.cuda.statement_roles.rings.plan import Plan, Ring
+    from tilec.backends.cuda.statement_roles.rings.plan import Plan
+    from tilec.backends.cuda.statement_roles.rings.ring import Ring
 
 
 def uses_of(block: Block, plan: Plan) -> Iterator[tuple[Ring, int, list[int]]]:

@@ -21,7 +21,7 @@ from tilec.backends.cuda.nodes import (
     TensorSums,
     opens_memory,
 )
-from tilec.backends.cuda.statement_roles.rings.plan import Ring
+from tilec.backends.cuda.statement_roles.rings.ring import Ring
 from tilec.backends.cuda.statement_roles.split.places import Place
 from tilec.backends.cuda.statement_roles.tensor_memory.whole_sums import whole_loops
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
