@@ -227,67 +227,62 @@ def weights(form: str, stored: np.ndarray, scales: np.ndarray, zeros: np.ndarray
     return sign * (numbers - less.get(form, 0)) * spread[0]
 
 
-@pytest.mark.parametrize(
-    ("target", "rows", "wide", "forms"),
-    [
-        (
-            "x86-64-v3",
-            1,
-            "float16",
-            ("offset", "zeros in float32", "words", "pairs", "codes", "plain bytes", "apart"),
-        ),
-        ("x86-64-v3", 2, "float32", ("signed words", "unsigned words")),
-        ("x86-64-v4", 3, "bfloat16", ("zeros", "minima", "bytes", "shifted codes", "apart, with zeros")),
-    ],
-)
-def test_results_are_those_of_converted_weights(
-    target: str, rows: int, wide: str, forms: tuple[str, ...]
-) -> None:
+def each_form(cases: dict[tuple[str, int, object], tuple[str, ...]]) -> list[tuple[str, str, int, object]]:
+    """A case for each form of those that have a target, rows and a third thing in common."""
+    return [(form, *rest) for rest, forms in cases.items() for form in forms]
+
+
+CONVERTED = {
+    ("x86-64-v3", 1, "float16"): ("offset", "zeros in float32", "words", "pairs", "codes", "plain bytes"),
+    ("x86-64-v3", 2, "float32"): ("signed words", "unsigned words", "apart"),
+    ("x86-64-v4", 3, "bfloat16"): ("zeros", "minima", "bytes", "shifted codes", "apart, with zeros"),
+}
+
+
+@pytest.mark.parametrize(("form", "target", "rows", "wide"), each_form(CONVERTED))
+def test_results_are_those_of_converted_weights(form: str, target: str, rows: int, wide: str) -> None:
     """Exact, for activations and scales of few bits: rows that fill no tile, a K of several pieces whose last
     step is half empty, and sums that begin at something."""
-    kernels = {str(at): text(form, rows, 64, wide, first="0.5") for at, form in enumerate(forms)}
-    library = Library(kernels, target)
-    check_forms(library, forms, (5, 37, 4096 + 96), 64, wide, first=0.5)
+    kernel = text(form, rows, 64, wide, first="0.5")
+    check_form(kernel, target, form, (5, 37, 4096 + 96), 64, wide, first=0.5)
 
 
-def check_forms(
-    library: Library, forms: tuple[str, ...], sizes: tuple[int, int, int], group: int, wide: str, first: float
+def check_form(
+    kernel: str, target: str, form: str, sizes: tuple[int, int, int], group: int, wide: str, first: float
 ) -> None:
-    """Results of kernel "0" of the first form, and so on, are those of its weights in float64."""
+    """Results of a kernel of a form are those of its weights in float64."""
     rng, (m, n, k) = np.random.default_rng(0), sizes
     a = rng.integers(-4, 5, (m, k)).astype(numpy_type(wide))
     scales = (2.0 ** rng.integers(-3, 3, (n, k // 32))).astype(np.float16)
     zeros = rng.integers(0, 16, scales.shape).astype(np.uint8)
     y = np.zeros((16, 64), a.dtype)
-    for at, form in enumerate(forms):
-        stored, each, _ = FORMS[form]
-        limits = np.iinfo(stored)
-        w = rng.integers(limits.min, limits.max, (n, k // each), stored, endpoint=True)
-        c = np.full((m, n), np.nan, np.float32)
-        library.run(str(at), [a, w, scales, zeros, CODES, y, c], {"M": m, "N": n, "K": k})
-        expected = a.astype(np.float64) @ weights(form, w, scales, zeros, group).T + first
-        np.testing.assert_array_equal(c, expected.astype(np.float32), err_msg=form)
+    stored, each, _ = FORMS[form]
+    limits = np.iinfo(stored)
+    w = rng.integers(limits.min, limits.max, (n, k // each), stored, endpoint=True)
+    c = np.full((m, n), np.nan, np.float32)
+    Library({"k": kernel}, target).run("k", [a, w, scales, zeros, CODES, y, c], {"M": m, "N": n, "K": k})
+    expected = a.astype(np.float64) @ weights(form, w, scales, zeros, group).T + first
+    np.testing.assert_array_equal(c, expected.astype(np.float32))
 
 
-@pytest.mark.parametrize(
-    ("target", "rows", "group", "forms"),
-    [
-        ("x86-64-v3", 1, 32, ("offset", "zeros", "signed bytes", "copied codes", "apart, with zeros")),
-        ("x86-64-v3", 2, 64, ("zeros", "float offset", "pairs", "signed bytes")),
-        ("x86-64-v4", 1, 32, ("offset", "signed bytes", "minima", "zeros in float32", "codes", "apart")),
-        ("x86-64-v4", 4, 64, ("zeros in float32", "pairs", "float offset")),
-        ("x86-64-v4", 3, 128, ("zeros", "codes")),
-    ],
-)
-def test_bytes_are_read_as_words(target: str, rows: int, group: int, forms: tuple[str, ...]) -> None:
+WORDS = {
+    ("x86-64-v3", 1, 32): ("offset", "zeros", "signed bytes", "copied codes", "apart, with zeros"),
+    ("x86-64-v3", 2, 64): ("zeros", "float offset", "pairs", "signed bytes"),
+    ("x86-64-v4", 1, 32): ("offset", "signed bytes", "minima", "zeros in float32", "codes", "apart"),
+    ("x86-64-v4", 4, 64): ("zeros in float32", "pairs", "float offset"),
+    ("x86-64-v4", 3, 128): ("zeros", "codes"),
+}
+
+
+@pytest.mark.parametrize(("form", "target", "rows", "group"), each_form(WORDS))
+def test_bytes_are_read_as_words(form: str, target: str, rows: int, group: int) -> None:
     """Exact, for steps of several groups and a last piece of few of them; where K may have a step that is
     not whole, bytes stay bytes."""
-    plain = {form: text(form, rows, group) for form in forms}
-    kernels = {str(at): each.replace("div=32", "div=256") for at, each in enumerate(plain.values())}
-    assert all("word = " in _summed(each) for each in kernels.values())
-    assert not any("word = " in _summed(each) for each in plain.values())
-    library = Library(kernels, target)
-    check_forms(library, forms, (5, 19, 4096 + 256), group, "float16", first=0.0)
+    plain = text(form, rows, group)
+    kernel = plain.replace("div=32", "div=256")
+    assert "word = " in _summed(kernel)
+    assert "word = " not in _summed(plain)
+    check_form(kernel, target, form, (5, 19, 4096 + 256), group, "float16", first=0.0)
 
 
 @pytest.mark.parametrize(

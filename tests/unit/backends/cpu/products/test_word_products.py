@@ -87,10 +87,9 @@ def test_products_of_a_vector_of_words(target: str, form: str, wide: str, each: 
     assert products == each * lookups
 
 
-def test_sums_of_pairs() -> None:
-    """As exact as float32: activations of all their bits, groups of several lengths and with zero points,
-    tiles that are not full and a last piece of few steps."""
-    cases = [
+@pytest.mark.parametrize(
+    ("form", "rows", "group", "wide"),
+    [
         ("offset", 1, 32, "float16"),
         ("signed bytes", 3, 64, "float16"),
         ("pairs", 1, 64, "bfloat16"),
@@ -100,23 +99,26 @@ def test_sums_of_pairs() -> None:
         ("zeros in float32", 3, 64, "float16"),
         ("unsigned words", 1, 128, "bfloat16"),
         ("apart, with zeros", 4, 32, "bfloat16"),
-    ]
-    library = Library({str(at): _kernel(*case) for at, case in enumerate(cases)}, TARGET)
+    ],
+)
+def test_sums_of_pairs(form: str, rows: int, group: int, wide: str) -> None:
+    """As exact as float32: activations of all their bits, groups of several lengths and with zero points,
+    tiles that are not full and a last piece of few steps."""
+    library = Library({"k": _kernel(form, rows, group, wide)}, TARGET)
     rng, (m, n, k) = np.random.default_rng(0), (4, 19, 8192 + 256)
-    for at, (form, _, group, wide) in enumerate(cases):
-        a = rng.standard_normal((m, k)).astype(numpy_type(wide))
-        scales = (2.0 ** rng.integers(-3, 3, (n, k // 32))).astype(np.float16)
-        zeros, y = rng.integers(0, 17, scales.shape).astype(np.uint8), np.zeros((16, 64), a.dtype)
-        stored, each, _ = FORMS[form]
-        limits = np.iinfo(stored)
-        w = rng.integers(limits.min, limits.max, (n, k // each), stored, endpoint=True)
-        c = np.full((m, n), np.nan, np.float32)
-        library.run(str(at), [a, w, scales, zeros, CODES, y, c], {"M": m, "N": n, "K": k})
-        dense = weights(form, w, scales, zeros, group)
-        exact = a.astype(np.float64) @ dense.T
-        largest = 16 * np.repeat(scales.astype(np.float64), group, axis=1)[:, :k]
-        size = np.abs(a.astype(np.float64)) @ largest.T
-        assert (np.abs(c - exact) <= 1e-7 * size).all(), form
+    a = rng.standard_normal((m, k)).astype(numpy_type(wide))
+    scales = (2.0 ** rng.integers(-3, 3, (n, k // 32))).astype(np.float16)
+    zeros, y = rng.integers(0, 17, scales.shape).astype(np.uint8), np.zeros((16, 64), a.dtype)
+    stored, each, _ = FORMS[form]
+    limits = np.iinfo(stored)
+    w = rng.integers(limits.min, limits.max, (n, k // each), stored, endpoint=True)
+    c = np.full((m, n), np.nan, np.float32)
+    library.run("k", [a, w, scales, zeros, CODES, y, c], {"M": m, "N": n, "K": k})
+    dense = weights(form, w, scales, zeros, group)
+    exact = a.astype(np.float64) @ dense.T
+    largest = 16 * np.repeat(scales.astype(np.float64), group, axis=1)[:, :k]
+    size = np.abs(a.astype(np.float64)) @ largest.T
+    assert (np.abs(c - exact) <= 1e-7 * size).all()
 
 
 @pytest.mark.parametrize(("form", "zero"), [("offset", 0), ("zeros", 8)])
