@@ -93,7 +93,7 @@ fake.fake_hip_capture(2)
 failing(softmax, x)
 failing(softmax, x, 2)
 """
-    said = run(library, script, rocm, FAKE_HIP="gfx942,gfx1100")
+    said = run(library, script, rocm, FAKE_HIP="gfx942,gfx1100", FAKE_HIP_IDLE="1")
     assert "loaded 2" in said
     assert said.count("TILEC_ERR_NOT_PRELOADED softmax: variant 2 is not loaded") == 2
     assert "there is no AMD GPU 2 among 2" in said
