@@ -14,6 +14,10 @@ from hypothesis import settings
 from tilec.backends.cuda.codegen.compilers import find_compiler
 from tilec.errors import EnvironmentError_
 
+# NumPy multiplies the small tiles of tests by one thread: several take longer, and workers fill the cores.
+# Here, as what conftests of folders import brings NumPy.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--update-golden` rewrites golden files instead of comparing with them; `--cuda-cases` keeps what
