@@ -190,6 +190,21 @@ class MicroGemm(Stmt):
         return in_place and not is_panel(b)
 
 
+@dataclass(frozen=True, eq=False)
+class JoinedProducts(Stmt):
+    """``products`` over the same rows and columns, by register blocks of one size: each block goes through
+    all of them, in their order, before the next one begins. What they hand on is in the ``registers`` of each
+    that touches it, and in these: it exists per register block and never reaches memory."""
+
+    products: Block
+    registers: Scratch[tuple[Buffer, ...]] = ()
+
+    @property
+    def parts(self) -> tuple[MicroGemm, ...]:
+        """The products."""
+        return tuple(stmt for stmt in self.products if isinstance(stmt, MicroGemm))
+
+
 def is_panel(b: Var) -> bool:
     """Whether rows of ``b`` are so short that it is a panel as it is."""
     width = int_value(b.shape[-1])

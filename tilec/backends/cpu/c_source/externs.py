@@ -25,8 +25,10 @@ _RUNTIME = {
     "tilec_line_end": "void",
     "tilec_check_failed": "const char *text",
 }
-#: What loops that stream begin and end with. C on its own streams nothing: the runtime knows the caches.
-_STREAMING = {
+#: What keeps trips of joined products apart; what loops that stream begin and end with. C on its own streams
+#: nothing: the runtime knows the caches.
+_WHOLE = {
+    "tilec_apart": 'void tilec_apart(void) { __asm__ volatile("" ::: "memory"); }',
     "tilec_last_cache_bytes": "int64_t tilec_last_cache_bytes(void) { return INT64_MAX; }",
     "tilec_fence": "int32_t tilec_fence(void) { __builtin_ia32_sfence(); return 0; }",
     "tilec_misplaced": (
@@ -60,8 +62,8 @@ def extern_call(name: str, result: CType | None, helpers: Helpers) -> str:
         found = re.fullmatch(pattern, name)
         if found is not None and result is not None:
             return made_of(name, found, result, helpers)
-    if name in _STREAMING:
-        return helpers.function(name, lambda: _STREAMING[name])
+    if name in _WHOLE:
+        return helpers.function(name, lambda: _WHOLE[name])
     if name in _RUNTIME:
         return helpers.declared(name, f"int32_t {name}({_RUNTIME[name]})")
     raise UnsupportedError(f"there is no C for a call of {name}")

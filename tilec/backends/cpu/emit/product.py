@@ -13,9 +13,9 @@ from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.emit.vectors.first_lanes import first_lanes, has_first_lanes
 from tilec.backends.cpu.emit.vectors.result_lines import ResultLines
 from tilec.backends.cpu.llvm_text import with_llvm
-from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock
-from tilec.backends.cpu.products.blocks.microkernel import emit_product
-from tilec.backends.cpu.products.blocks.register_tile import each_vector, lane
+from tilec.backends.cpu.nodes import JoinedProducts, Matrix, MicroGemm, RegisterBlock
+from tilec.backends.cpu.products.blocks.microkernel import emit_joined, emit_product
+from tilec.backends.cpu.products.blocks.register_tile import APART, each_vector, lane
 from tilec.backends.cpu.products.blocks.tile_product import emit_tiles
 from tilec.backends.cpu.products.elementwise import map_expressions
 from tilec.backends.cpu.products.forms.instructions import instruction_of
@@ -39,18 +39,34 @@ if TYPE_CHECKING:
 @emit.register(MicroGemm)
 def _(stmt: MicroGemm, ctx: LaneContext) -> tirx.Stmt:
     block = stmt.block
-    dtype = str(stmt.c.buffer.dtype)
-    instruction = instruction_of(block, dtype, ctx.target)
-    along = " along K" if block.form == "across" else ""
-    how = f"product by {block.rows} x {block.cols} blocks of {dtype}, {instruction}{along}"
-    loss = stmt.loss if block.form == "fma" else None
-    ctx.take(replace(stmt, body=()), "microkernel", how, loss, product=instruction)
+    _take(stmt, ctx)
     epilogue = _Epilogue(stmt, ctx)
     gemm, memory, form = _placed(stmt, ctx), _Tiles(ctx), word_form(block.along or block.form)
     if isinstance(form, TileForm):
         return with_llvm(form.source, emit_tiles(form, gemm, memory, epilogue))
     product = emit_product(gemm, memory, ctx.target.has_fma, epilogue)
     return product if form is None else with_llvm(form.source, product)
+
+
+@emit.register(JoinedProducts)
+def _(stmt: JoinedProducts, ctx: LaneContext) -> tirx.Stmt:
+    for gemm in stmt.parts:
+        _take(gemm, ctx)
+    handed = _HandedOn(stmt.registers, ctx)
+    products = [(_placed(gemm, ctx), _Epilogue(gemm, ctx, handed)) for gemm in stmt.parts]
+    joined = emit_joined(products, _Tiles(ctx), ctx.target.has_fma, handed)
+    form = word_form(stmt.parts[0].block.form)
+    return with_llvm(APART, joined if form is None else with_llvm(form.source, joined))
+
+
+def _take(gemm: MicroGemm, ctx: LaneContext) -> None:
+    """Notes the road of a product."""
+    block, dtype = gemm.block, str(gemm.c.buffer.dtype)
+    instruction = instruction_of(block, dtype, ctx.target)
+    along = " along K" if block.form == "across" else ""
+    how = f"product by {block.rows} x {block.cols} blocks of {dtype}, {instruction}{along}"
+    loss = gemm.loss if block.form == "fma" else None
+    ctx.take(replace(gemm, body=()), "microkernel", how, loss, product=instruction)
 
 
 def _placed(gemm: MicroGemm, ctx: LaneContext) -> MicroGemm:
@@ -135,15 +151,45 @@ class _Tiles:
         return tirx.BufferStore(storage.data, self.ctx.encode(value, storage.dtype), [place])
 
 
+class _HandedOn:
+    """The arrays by which products hand sums on to each other, for each block anew."""
+
+    def __init__(self, buffers: tuple[Var, ...], ctx: LaneContext) -> None:
+        self.buffers = buffers
+        self.ctx = ctx
+        self.tiles: dict[Var, Var] = {}
+
+    def begin(self, block: RegisterBlock) -> list[tirx.Stmt]:
+        """The arrays of a block."""
+        self.tiles = {buffer: _tile(buffer, block, self.ctx) for buffer in self.buffers}
+        return [tirx.AllocBuffer(self.ctx.storage(tile).data) for tile in self.tiles.values()]
+
+    def sums(self, buffer: Var) -> Var | None:
+        """The elements of an array; None where the tile has none."""
+        tile = self.tiles.get(buffer)
+        return None if tile is None else self.ctx.storage(tile).data
+
+
+def _tile(buffer: Var, block: RegisterBlock, ctx: LaneContext) -> Var:
+    """The array that holds one block of ``buffer``."""
+    shape, dtype = (block.rows, block.cols), str(buffer.dtype)
+    data = tirx.decl_buffer((block.rows * block.cols,), stored_type(dtype), f"{buffer.name}_block")
+    tile = tirx.decl_buffer(shape, dtype, f"{buffer.name}_block", scope="local")
+    extents, strides = tuple(map(index, shape)), (index(block.cols), index(1))
+    ctx.storages[tile] = Storage(data, dtype, extents, strides, "int32")
+    return tile
+
+
 class _Epilogue:
     """Runs the body of a product over one register block after the other.
 
     The block's values go through a small array: its loops may then be of any form, and the accumulators stay
-    free of addresses that are computed at run time."""
+    free of addresses that are computed at run time. Those that products hand on are theirs."""
 
-    def __init__(self, gemm: MicroGemm, ctx: LaneContext) -> None:
+    def __init__(self, gemm: MicroGemm, ctx: LaneContext, handed: _HandedOn | None = None) -> None:
         self.gemm = gemm
         self.ctx = ctx
+        self.handed = handed
         self.tensors = ResultLines(gemm, ctx)
 
     def ahead(self, row: Expr, col: Expr, block: RegisterBlock) -> tirx.Stmt | None:
@@ -155,24 +201,18 @@ class _Epilogue:
     ) -> tirx.Stmt | None:
         """The epilogue of the block whose first element is (row, col), all of whose columns count where it is
         ``whole``; None where there is none."""
-        if not self.gemm.body:
+        handed = {} if self.handed is None else self.handed.tiles
+        if not self.gemm.body and self.gemm.c.buffer not in handed:
             return None
         with self.ctx.scope():
-            tiles = {buffer: self._tile(buffer, block) for buffer in self.gemm.registers}
-            parts = [tirx.AllocBuffer(self.ctx.storage(tile).data) for tile in tiles.values()]
+            names = (buffer for buffer in self.gemm.registers if buffer not in handed)
+            own = {buffer: _tile(buffer, block, self.ctx) for buffer in names}
+            parts = [tirx.AllocBuffer(self.ctx.storage(tile).data) for tile in own.values()]
+            tiles = {**handed, **own}
             if self.gemm.c.buffer in tiles:
                 parts.append(self._spilled(tiles[self.gemm.c.buffer], block, accumulators))
             work = emit(self._work(row, col, block, tiles, whole), self.ctx)
             return sequence([*parts, *([work] if work is not None else [])])
-
-    def _tile(self, buffer: Var, block: RegisterBlock) -> Var:
-        """The array that holds one block of ``buffer``."""
-        shape, dtype = (block.rows, block.cols), str(buffer.dtype)
-        data = tirx.decl_buffer((block.rows * block.cols,), stored_type(dtype), f"{buffer.name}_block")
-        tile = tirx.decl_buffer(shape, dtype, f"{buffer.name}_block", scope="local")
-        extents, strides = tuple(map(index, shape)), (index(block.cols), index(1))
-        self.ctx.storages[tile] = Storage(data, dtype, extents, strides, "int32")
-        return tile
 
     def _spilled(self, tile: Var, block: RegisterBlock, accumulators: Var) -> tirx.Stmt:
         storage = self.ctx.storage(tile)

@@ -21,6 +21,7 @@ from tilec.backends.cpu.passes.loops.vectorise_inside import VectoriseInside
 from tilec.backends.cpu.passes.loops.words_of_bytes import WordsOfBytes
 from tilec.backends.cpu.passes.own_updates import OwnUpdates
 from tilec.backends.cpu.passes.place_tiles import PlaceTiles
+from tilec.backends.cpu.passes.prefetch.ask_for_pieces import AskForPieces
 from tilec.backends.cpu.passes.prefetch.ask_for_results import AskForResults
 from tilec.backends.cpu.passes.prefetch.ask_for_rows import AskForRows
 from tilec.backends.cpu.passes.prefetch.ask_for_tiles import AskForTiles
@@ -28,6 +29,7 @@ from tilec.backends.cpu.passes.prefetch.ask_for_weights import AskForWeights
 from tilec.backends.cpu.passes.products.branch_few_rows import BranchFewRows
 from tilec.backends.cpu.passes.products.forward_operands import ForwardOperands
 from tilec.backends.cpu.passes.products.fuse_epilogue import FuseEpilogue
+from tilec.backends.cpu.passes.products.join_products import JoinProducts
 from tilec.backends.cpu.passes.products.leave_hidden import LeaveHidden
 from tilec.backends.cpu.passes.products.limit_fills import LimitFills
 from tilec.backends.cpu.passes.products.limit_rows import LimitRows
@@ -99,10 +101,12 @@ CPU_PASSES: tuple[Pass, ...] = (
     AskForRows(),
     AskForResults(),
     AskForTiles(),
+    AskForPieces(),
     AskForWeights(),
     LeaveHidden(),
     ShrinkRows(),
     LimitRows(),
     LimitFills(),
+    UnlessOverlapping(JoinProducts()),
     PlaceTiles(),
 )

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.exprs import cast_to, dtype_of, int_value, loads, substitute
+from tilec.ir.exprs import cast_to, dtype_of, int_value, loads, same_all, substitute, uses
 from tilec.ir.nodes import Bind, Block, Copy, If, Parallel, Region, Stmt, Store, walk
 from tilec.ir.traits import expressions
 
 if TYPE_CHECKING:
+    from tvm import sym
     from tvm.ir import Expr, Var
+
+    from tilec.backends.cpu.nodes import MicroGemm
 
 #: What an elementwise body is made of.
 _PLAIN = (Store, Bind, If)
@@ -91,3 +94,25 @@ def accesses(block: Block) -> Iterator[tuple[Var, tuple[Expr, ...]]]:
             yield stmt.buffer, stmt.indices
         for expr in expressions(stmt):
             yield from ((load.source, tuple(load.indices)) for load in loads(expr))
+
+
+def is_pointwise(body: Block, gemm: MicroGemm, sums: Iterable[Var], analyzer: sym.Analyzer) -> bool:
+    """Whether every buffer that ``body`` writes for the elements of ``gemm``, ``sums`` among them, is touched
+    at one place per element, another one for every element."""
+    places: dict[Var, tuple[Expr, ...]] = dict.fromkeys(sums, gemm.vars)
+    for store in stores(body):
+        places.setdefault(store.buffer, store.indices)
+    if not all(_is_injective(indices, gemm, analyzer) for indices in places.values()):
+        return False
+    return all(same_all(indices, places[buffer]) for buffer, indices in accesses(body) if buffer in places)
+
+
+def _is_injective(indices: tuple[Expr, ...], gemm: MicroGemm, analyzer: sym.Analyzer) -> bool:
+    """Whether no two elements have the same ``indices``: row and column each are an index but for a shift."""
+    long = [var for var, extent in zip(gemm.vars, gemm.c.extent[-2:], strict=True) if int_value(extent) != 1]
+    return all(any(_is_shifted(index, var, gemm, analyzer) for index in indices) for var in long)
+
+
+def _is_shifted(index: Expr, var: Var, gemm: MicroGemm, analyzer: sym.Analyzer) -> bool:
+    wide = tirx.Cast(dtype_of(index), var) if dtype_of(index) != dtype_of(var) else var
+    return not uses(analyzer.simplify(index - wide), set(gemm.vars))

@@ -113,7 +113,7 @@ class _Columns:
         """Of the elements of rows that ``work`` reads one in a cache line."""
         kept: list[Access] = []
         for item in tensor_reads(work.body, self.names):
-            if self._is_of_row(item) and not any(_is_near(item, other) for other in kept):
+            if self._is_of_row(item) and not any(is_near(item, other) for other in kept):
                 kept.append(item)
         return kept
 
@@ -140,7 +140,7 @@ def _trips(loop: For) -> int:
     return max(1, int(sym.Analyzer().const_int_bound(loop.stop - loop.start).max_value))
 
 
-def _is_near(item: Access, other: Access) -> bool:
+def is_near(item: Access, other: Access) -> bool:
     """Whether two elements of a row lie less than a cache line apart."""
     (*outer, last), (*others, before) = item.indices, other.indices
     if not item.buffer.same_as(other.buffer) or not all(map(same, outer, others)):

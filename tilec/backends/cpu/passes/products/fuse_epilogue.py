@@ -14,9 +14,15 @@ from tvm import sym, tirx
 
 from tilec.backends.cpu.nodes import MicroGemm
 from tilec.backends.cpu.passes.loops.privatise_tiles import is_written_first
-from tilec.backends.cpu.products.elementwise import accesses, map_expressions, per_element, stores
+from tilec.backends.cpu.products.elementwise import (
+    accesses,
+    is_pointwise,
+    map_expressions,
+    per_element,
+    stores,
+)
 from tilec.backends.cpu.products.steps import in_steps, product_of
-from tilec.ir.exprs import dtype_of, int_value, is_zero, same_all, substitute, uses
+from tilec.ir.exprs import dtype_of, int_value, is_zero, same_all, substitute
 from tilec.ir.nodes import (
     Alloc,
     Block,
@@ -139,28 +145,12 @@ class _Fuser:
         return is_set and all(same_all(indices, gemm.vars) for indices in touched)
 
     def _is_pointwise(self, body: Block, gemm: MicroGemm) -> bool:
-        """Whether every buffer written is touched at one place per element, another one for every element,
-        and no operand is written."""
-        places: dict[Var, tuple[Expr, ...]] = {gemm.c.buffer: gemm.vars}
-        for store in stores(body):
-            places.setdefault(store.buffer, store.indices)
-        if any(region.buffer in places for region in (gemm.a.region, gemm.b.region)):
+        """Whether every buffer written is touched at one and the same place per element, and no operand is
+        written."""
+        found = {gemm.c.buffer, *(store.buffer for store in stores(body))}
+        if any(region.buffer in found for region in (gemm.a.region, gemm.b.region)):
             return False
-        if not all(self._is_injective(indices, gemm) for indices in places.values()):
-            return False
-        return all(
-            same_all(indices, places[buffer]) for buffer, indices in accesses(body) if buffer in places
-        )
-
-    def _is_injective(self, indices: tuple[Expr, ...], gemm: MicroGemm) -> bool:
-        """Whether no two elements have the same ``indices``: row and column each are an index but for a
-        shift."""
-        long = [var for var, extent in zip(gemm.vars, gemm.c.extent[-2:], strict=True) if static(extent) != 1]
-        return all(any(self._is_shifted(index, var, gemm) for index in indices) for var in long)
-
-    def _is_shifted(self, index: Expr, var: Var, gemm: MicroGemm) -> bool:
-        wide = tirx.Cast(dtype_of(index), var) if dtype_of(index) != dtype_of(var) else var
-        return not uses(self.analyzer.simplify(index - wide), set(gemm.vars))
+        return is_pointwise(body, gemm, (gemm.c.buffer,), self.analyzer)
 
     def _ends_with_limits(self, body: Block, gemm: MicroGemm) -> bool:
         """Whether rows and columns that the product leaves out would only write outside of global buffers."""

@@ -7,7 +7,7 @@ Rows and columns that fill no whole block are done by narrower blocks of the nex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -19,7 +19,7 @@ from tilec.backends.cpu.products.blocks.across_tile import AcrossTile
 from tilec.backends.cpu.products.blocks.bands import Bands
 from tilec.backends.cpu.products.blocks.depths import Depths
 from tilec.backends.cpu.products.blocks.matrix_tile import MatrixTile
-from tilec.backends.cpu.products.blocks.register_tile import Memory, RegisterTile
+from tilec.backends.cpu.products.blocks.register_tile import Joined, Memory, RegisterTile
 from tilec.backends.cpu.products.blocks.row_offsets import RowOffsets
 from tilec.backends.cpu.products.forms.matrix_forms import MATRIX_FORMS
 from tilec.backends.cpu.products.forms.word_forms import word_form
@@ -53,9 +53,28 @@ class Epilogue(Protocol):
         """The work on the sums in ``accumulators``, all of whose columns count where it is ``whole``."""
 
 
+class HandedOn(Protocol):
+    """Sums that products hand on to each other, one register block after the other."""
+
+    def begin(self, block: RegisterBlock) -> list[tirx.Stmt]:
+        """Room for those of a block."""
+
+    def sums(self, buffer: Var) -> Var | None:
+        """Where those of a tile are; None: it is not handed on."""
+
+
 def emit_product(gemm: MicroGemm, memory: Memory, fused_multiply: bool, epilogue: Epilogue) -> tirx.Stmt:
     """The statement that computes ``gemm``; ``fused_multiply`` where the target has an FMA instruction."""
     return _Builder(gemm, memory, fused_multiply, epilogue).product()
+
+
+def emit_joined(
+    products: Sequence[tuple[MicroGemm, Epilogue]], memory: Memory, fused_multiply: bool, handed: HandedOn
+) -> tirx.Stmt:
+    """The statement that computes several products block by block, each with what follows it."""
+    first, *others = (_Builder(gemm, memory, fused_multiply, epilogue, handed) for gemm, epilogue in products)
+    first.others = others
+    return first.product()
 
 
 def column_blocks(gemm: MicroGemm, columns: int) -> Iterator[tuple[RegisterBlock, int, int]]:
@@ -72,14 +91,23 @@ def column_blocks(gemm: MicroGemm, columns: int) -> Iterator[tuple[RegisterBlock
 
 
 class _Builder:
-    """Emits the loops of one product. ``whole``: all columns of the blocks at hand count; ``rest``: how many
-    of them ``b`` has, where that is not all."""
+    """Emits the loops of one product, each of whose blocks those of the ``others`` follow. ``whole``: all
+    columns of the blocks at hand count; ``rest``: how many of them ``b`` has, where that is not all."""
 
-    def __init__(self, gemm: MicroGemm, memory: Memory, fused_multiply: bool, epilogue: Epilogue) -> None:
+    def __init__(
+        self,
+        gemm: MicroGemm,
+        memory: Memory,
+        fused_multiply: bool,
+        epilogue: Epilogue,
+        handed: HandedOn | None = None,
+    ) -> None:
         self.gemm = gemm
         self.memory = memory
         self.fused_multiply = fused_multiply
         self.epilogue = epilogue
+        self.handed = handed
+        self.others: list[_Builder] = []
         self.bands = None if gemm.band is None else Bands(gemm, gemm.band, memory)
         self.depths = None if gemm.a_reach is None else Depths(gemm, gemm.a_reach, memory)
         self.offset: Var | None = None
@@ -103,7 +131,8 @@ class _Builder:
     def _shared(self) -> list[tirx.Stmt]:
         """What all columns have in common: how deep rows are, and what the form's offset adds to them."""
         depths = [] if self.depths is None else [self.depths.fill()]
-        return [*depths, *self._offsets()]
+        others = (part for other in self.others for part in other._shared())
+        return [*depths, *self._offsets(), *others]
 
     def _offsets(self) -> list[tirx.Stmt]:
         block = self.gemm.block
@@ -223,11 +252,20 @@ class _Builder:
 
     def _block(self, block: RegisterBlock, row: Expr, col: Expr) -> tirx.Stmt:
         """One register block from its first row and column, unless none of its elements is wanted."""
-        work = self._wanted(block, row, col)
+        begun = [] if self.handed is None else self.handed.begin(block)
+        others = (other._as_part(block, row, col, self.whole, self.rest) for other in self.others)
+        work = sequence(*begun, self._wanted(block, row, col), *others)
         if self.gemm.c_reach is None:
             return work
         nearest = cast_to(col - row - (block.rows - 1), dtype_of(self.gemm.c_reach))
         return tirx.IfThenElse(nearest <= self.gemm.c_reach, work, None)
+
+    def _as_part(
+        self, block: RegisterBlock, row: Expr, col: Expr, whole: bool, rest: Expr | None
+    ) -> tirx.Stmt:
+        """One register block of a product that follows another one's, whose columns it has."""
+        self.whole, self.rest = whole, rest
+        return self._wanted(block, row, col)
 
     def _wanted(self, block: RegisterBlock, row: Expr, col: Expr) -> tirx.Stmt:
         """One register block: start value, K loop, write back, epilogue."""
@@ -250,7 +288,8 @@ class _Builder:
     def _tiles(self, gemm: MicroGemm, block: RegisterBlock, row: Expr, col: Expr) -> list[RegisterTile]:
         """The tile of a block; of one whose columns end in a part of a vector that of the whole ones and that
         of the part, which the first multiplies beside its own."""
-        made = partial(_tile_kind(block.form), gemm, self.memory, self.fused_multiply)
+        joined = None if self.handed is None else Joined(self.handed.sums(gemm.c.buffer))
+        made = partial(_tile_kind(block.form), gemm, self.memory, self.fused_multiply, joined)
         whole = block.vectors * block.lanes
         part = block.cols - whole
         if part == 0:

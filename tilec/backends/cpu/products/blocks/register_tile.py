@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -83,10 +84,34 @@ class Memory(Protocol):
         """Writes the lanes of ``value`` along the last index."""
 
 
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """A product among several that each register block goes through. ``sums`` has what an earlier one hands
+    on of the block at hand; None: that is in memory."""
+
+    sums: Var | None
+
+
+#: A function that does nothing. Compilers take it that it may change memory, and write it once for each call.
+APART = """
+define linkonce_odr hidden void @tilec_apart() alwaysinline nounwind {
+  call void asm sideeffect "", "~{memory}"() noduplicate
+  ret void
+}
+"""
+
+
+def _apart() -> tirx.Stmt:
+    """What keeps a trip of a K loop apart from others, of other products too (`APART`): LLVM would keep on
+    the stack what several of them read, and write trips out, more code than processors keep decoded."""
+    return tirx.Evaluate(tirx.call_extern("void", "tilec_apart"))
+
+
 class RegisterTile:
     """The block of ``gemm`` whose first element is (``row``, ``col``); ``data`` holds it row by row.
 
     ``offset`` holds what the form's offset of ``b`` adds to each row, which is taken off at the start.
+    ``joined``: what it knows as one of several products that each block goes through.
     ``rest`` is how many of its columns ``b`` has, at least half of them or one; None: all.
     In a block of few vectors multiply-adds would wait for each other: it has several sums of each vector,
     which take the steps of a trip in turns and are added up behind the K loop. The products of ``beside``, a
@@ -97,6 +122,7 @@ class RegisterTile:
         gemm: MicroGemm,
         memory: Memory,
         fused_multiply: bool,
+        joined: Joined | None,
         block: RegisterBlock,
         row: Expr,
         col: Expr,
@@ -107,6 +133,7 @@ class RegisterTile:
         self.gemm = gemm
         self.memory = memory
         self.fused_multiply = fused_multiply
+        self.joined = joined
         self.block = block
         self.row = row
         self.col = col
@@ -131,7 +158,10 @@ class RegisterTile:
         )
 
     def _loaded(self, r: Expr, v: Expr) -> tirx.Stmt:
-        return self._begin(r, v, self._read(self.gemm.c.buffer, self._c(r, v), self.block.lanes))
+        lanes = self.block.lanes
+        if self.joined is not None and self.joined.sums is not None:
+            return self._begin(r, v, get(self.joined.sums, lane(self.block, r, v), lanes))
+        return self._begin(r, v, self._read(self.gemm.c.buffer, self._c(r, v), lanes))
 
     def _read(self, buffer: Var, place: tuple[Expr, ...], count: int) -> Expr:
         """Elements in the type of the sums; float16 that stays so passes through no other."""
@@ -214,7 +244,8 @@ class RegisterTile:
             steps = unrolled(count, lambda u: self._step(k + u, u))
         else:
             steps = sequence(*(self._by_lane(k, u // ahead * ahead, u % ahead) for u in range(count)))
-        return sequence(*self._asked(k, count), steps) if asks else steps
+        begun = [] if self.joined is None else [_apart()]
+        return sequence(*begun, *(self._asked(k, count) if asks else ()), steps)
 
     def _step(self, k: Expr, number: Expr) -> tirx.Stmt:
         """One step, of this number in its trip, of this tile and the one beside it."""
