@@ -260,7 +260,7 @@ def many_rows(M, N, K, form, dtype, unpacked, bM, bN, bK, threads):
     ):
         """C = A @ W.T, W in blocks of 4-bit weights as GGUF files have them."""
         ordered = T.alloc_global((M, T.ceildiv(K, bK) * bK), unpacked)
-        in_order(A, ordered, lambda at: at)
+        in_order(K, ordered, lambda m, run, at: A[m, run * RUN + at])
         product(ordered, K, C, lambda *at: unpack_tile(form, W, *at), unpacked, bM, bN, bK, threads)
 
     return main

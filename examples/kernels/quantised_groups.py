@@ -57,9 +57,9 @@ def unpack_tile(W, scales, tile, first, ko, group):
                         tile[j, at] = T.cast(number, "float32") * steps[p]
 
 
-def many_rows(M, N, K, group, dtype, unpacked, bM, bN, bK, threads):
+def many_rows(M, N, K, group, size, dtype, unpacked, bM, bN, bK, threads):
     """The product of :func:`linear_groups` by numbers of type ``unpacked``, which tiles of W become once for
-    ``bM`` rows of A."""
+    ``bM`` rows of A. Activations are what they are, or what integers of one byte (``size``) stand for."""
 
     def order(at):
         return weight(at % (RUN // 2) * 2 + at // (RUN // 2), 4)
@@ -73,7 +73,13 @@ def many_rows(M, N, K, group, dtype, unpacked, bM, bN, bK, threads):
     ):
         """C = A @ W.T, W of 4 bits in packed order with a scale for each group along K."""
         ordered = T.alloc_global((M, T.ceildiv(K, bK) * bK), unpacked)
-        in_order(A, ordered, order)
+        if size == 1:
+            numbers = T.alloc_global((M, K // RUN, 1, 1, RUN), "int8")
+            units, added = (T.alloc_global((M, K // RUN), "float32") for _ in range(2))
+            integers(A, numbers, units, added, lambda _, at: order(at))
+            in_order(K, ordered, lambda m, run, at: numbers[m, run, 0, 0, at] * units[m, run])
+        else:
+            in_order(K, ordered, lambda m, run, at: A[m, run * RUN + order(at)])
         product(ordered, K, C, lambda *at: unpack_tile(W, scales, *at, group), unpacked, bM, bN, bK, threads)
 
     return main
@@ -137,15 +143,15 @@ def linear_groups(
     unpacked="",
 ):
     """C = A @ W.T for ``bM`` rows of A at a time, these by integers of 8 or 16 bits (``activations``), or by
-    numbers of a type as exact (``unpacked``, :func:`many_rows`), those of 8 bits by products of tiles of
-    bytes (``unpacked="int8"``, :func:`many_rows_by_bytes`); K is a multiple of 128."""
+    numbers of a type as exact (``unpacked``, :func:`many_rows`), or by products of tiles of bytes
+    (``unpacked="int8"``, :func:`many_rows_by_bytes`); K is a multiple of 128."""
     assert bK % RUN == 0, f"bK = {bK} is no multiple of {RUN}"
     wide, pieces = pieces_of(bK)
     if unpacked == "int8":
         assert bK == RUN, f"bK = {bK}: bytes are multiplied {RUN} at a time"
         return many_rows_by_bytes(M, N, K, group, activations // 8, dtype, bM, bN, threads)
     if unpacked:
-        return many_rows(M, N, K, group, dtype, unpacked, bM, bN, bK, threads)
+        return many_rows(M, N, K, group, activations // 8, dtype, unpacked, bM, bN, bK, threads)
     runs, parts = wide // RUN, RUN // group
     #: Whether a run has one step: several are brought to float32 together, and what the offset of the weights
     #: comes to is added up there, a number for a run in place of one for each lane.

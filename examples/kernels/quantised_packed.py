@@ -135,7 +135,7 @@ def many_rows(M, N, K, bits, dtype, unpacked, bM, bN, bK, threads):
     ):
         """C = A @ W.T, W of few bits in packed order with a scale per 128 along K."""
         ordered = T.alloc_global((M, T.ceildiv(K, bK) * bK), unpacked)
-        in_order(A, ordered, order)
+        in_order(K, ordered, lambda m, run, at: A[m, run * GROUP + order(at)])
         sizes = (unpacked, bM, bN, bK, threads)
         product(ordered, K, C, lambda *place: unpack_tile(W, scales, *place, bits), *sizes)
 

@@ -13,13 +13,13 @@ RUN = 128
 
 
 @T.macro
-def in_order(A, ordered, order):
-    """A launch that brings rows of A (M, K), K a multiple of 128, into ``ordered`` (M, another one): place
-    ``at`` of each 128 has activation ``order(at)`` of them, 0 behind K."""
-    (M, K), width = A.shape, ordered.shape[1]
+def in_order(K, ordered, activation):
+    """A launch that brings rows of K activations, a multiple of 128, into ``ordered`` (M, another one): place
+    ``at`` of 128 has ``activation(row, which 128, at)``, 0 behind K."""
+    M, width = ordered.shape
     with T.Kernel(T.ceildiv(K, RUN), M, threads=128) as (run, m):
         for at in T.Parallel(RUN):
-            ordered[m, run * RUN + at] = A[m, run * RUN + order(at)]
+            ordered[m, run * RUN + at] = activation(m, run, at)
         if run == 0:
             for behind in T.serial((width - K) // RUN):
                 for at in T.Parallel(RUN):

@@ -1,21 +1,23 @@
-"""Rows of a block that lie outside of every tensor are not computed.
+"""Rows of a block that lie outside of every tensor, or that no store takes, are not computed.
 
 A block of 128 queries may have one that exists. Its products leave out the rows that their first operand
 lacks (`forward_operands`); here so does all that is done to these rows on the way to the tensor that drops
-them.
+them. Of sequences back to back the rows behind one are those of the next: a branch around the store says how
+many a block has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from itertools import takewhile
+from typing import TYPE_CHECKING, TypeAlias
 
 from tvm import sym, tirx
 from tvm.ir import Var
 
 from tilec.backends.cpu.nodes import MicroGemm, PackWords
-from tilec.ir.exprs import dtype_of, int_value, same, uses
+from tilec.ir.exprs import cast_to, conjuncts, dtype_of, int_value, same, uses
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import (
     Alloc,
@@ -34,7 +36,7 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.traits import buffers, defined
-from tilec.lowering.analysis.accesses import Access, accesses
+from tilec.lowering.analysis.accesses import Access, accesses, own_accesses
 from tilec.lowering.analysis.uses import addressed_in
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
@@ -43,13 +45,18 @@ if TYPE_CHECKING:
 
 #: What control flow is made of: what it holds is looked at, statement by statement.
 _AROUND = (For, If, Pipelined, While)
+#: The types of indices, the narrower one first.
+_WIDE = ("int32", "int64")
+#: The conditions of the branches around a statement.
+Conds: TypeAlias = "tuple[Expr, ...]"
 #: What does nothing but compute and write elements.
 _PLAIN = (Alloc, Bind, For, If, Parallel, Store)
 
 
 class LimitRows(LaunchPass):
     """In: products and Parallel loops over all rows of tiles. Out: where these go to rows of a tensor that
-    may end before, and nothing goes from one row to another, the same over the rows that the tensor has."""
+    may end before, or by a branch that tests the row, and nothing goes from one row to another, the same over
+    the rows that the tensor has, or that the branch lets through."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its rows limited."""
@@ -62,7 +69,8 @@ class LimitRows(LaunchPass):
 
 @dataclass(frozen=True, eq=False)
 class _Limit:
-    """Tiles of ``rows`` rows, of which the first ``count`` may lie inside of a tensor; ``tile`` is one."""
+    """Tiles of ``rows`` rows, of which the first ``count`` may lie inside of a tensor, or be stored; ``tile``
+    is one."""
 
     tile: Var
     rows: int
@@ -71,31 +79,83 @@ class _Limit:
 
 def _limits(launch: Launch) -> Iterator[_Limit]:
     """What stores of tiles to tensors say of the rows that count."""
-    own = {var for stmt in walk(launch.body) for var in defined(stmt)}
+    own = _names_behind_the_start(launch.body)
     for loop in _outer(launch.body):
-        items = accesses((loop,)) if isinstance(loop, Parallel) else []
-        tiles = [item for item in items if not item.is_write and not is_global(item.buffer)]
-        for written in (item for item in items if item.is_write and is_global(item.buffer)):
-            for tile in tiles:
-                count = _count(tile.indices[0], written, own)
-                rows = int_value(tile.buffer.shape[0])
-                if count is not None and rows is not None and rows > 1:
-                    yield _Limit(tile.buffer, rows, count)
+        work = list(_work(loop.body)) if isinstance(loop, (MicroGemm, Parallel)) else []
+        tiles = [item for item, _ in work if not item.is_write and not is_global(item.buffer)]
+        for written, conds in work:
+            if written.is_write and is_global(written.buffer):
+                for tile in tiles:
+                    yield from _limits_of(tile, written, conds, own)
 
 
-def _count(row: Expr, written: Access, own: set[Var]) -> Expr | None:
-    """How many values of the variable ``row`` lie inside of what is written at them, by names from outside of
-    the launch alone."""
-    if not isinstance(row, Var):
-        return None
+def _limits_of(tile: Access, written: Access, conds: Conds, own: set[Var]) -> Iterator[_Limit]:
+    """What a store under conditions says of the rows of a tile that it reads, by names that are known where
+    the work of a block begins: not those in ``own``."""
+    row, rows = tile.indices[0], int_value(tile.buffer.shape[0])
+    if not isinstance(row, Var) or rows is None or rows <= 1:
+        return
+    for count in _counts(row, rows, written, conds):
+        names = {node for node in walk_expr(count) if isinstance(node, Var)}
+        if not names & own and int_value(count) is None:
+            yield _Limit(tile.buffer, rows, count)
+
+
+def _names_behind_the_start(body: Block) -> set[Var]:
+    """What a block names behind the statements that do nothing else, with which it begins."""
+    start = takewhile(lambda stmt: isinstance(stmt, (Alloc, Bind)), body)
+    known = {stmt.var for stmt in start if isinstance(stmt, Bind)}
+    return {var for stmt in walk(body) for var in defined(stmt)} - known
+
+
+def _work(block: Block, conds: Conds = ()) -> Iterator[tuple[Access, Conds]]:
+    """The elements that plain statements name, each with the conditions of the branches around it."""
+    for stmt in block:
+        yield from ((item, conds) for item in own_accesses(stmt))
+        if isinstance(stmt, If):
+            yield from _work(stmt.then, (*conds, *conjuncts(stmt.cond)))
+            yield from _work(stmt.orelse, conds)
+        else:
+            yield from (pair for inner in children(stmt) for pair in _work(inner, conds))
+
+
+def _counts(row: Var, rows: int, written: Access, conds: Conds) -> Iterator[Expr]:
+    """How many of the first ``rows`` values of the variable ``row`` fulfil each of the conditions that bounds
+    them, and how many lie inside of what is written at them, which are no fewer where a condition says it."""
+    counts = (*(_first_rows(row, rows, cond) for cond in conds), _count(row, written))
+    yield from (count for count in counts if count is not None)
+
+
+def _count(row: Var, written: Access) -> Expr | None:
+    """How many values of the variable ``row`` lie inside of what is written at them."""
     analyzer = sym.Analyzer()
     for index, size in zip(written.indices, written.buffer.shape, strict=True):
-        if dtype_of(index) != dtype_of(row) or not uses(index, (row,)):
-            continue
-        count = analyzer.simplify(size - (index - row))
-        names = {node for node in walk_expr(count) if isinstance(node, Var)}
-        return None if names & own or int_value(count) is not None else count
+        if dtype_of(index) == dtype_of(row) and uses(index, (row,)):
+            return analyzer.simplify(size - (index - row))
     return None
+
+
+def _first_rows(row: Var, rows: int, cond: Expr) -> Expr | None:
+    """How many of the first ``rows`` values of ``row`` are less than a condition says that they are, at least
+    0 and in the type of the variable; None where it says no such thing."""
+    if not isinstance(cond, tirx.LT) or dtype_of(cond.a) not in _WIDE:
+        return None
+    base, limit = _less_row(cond.a, row), cond.b
+    if base is None or uses(limit, (row,)):
+        return None
+    kind = dtype_of(limit)
+    left = tirx.max(limit - cast_to(base, kind), tirx.const(0, kind))
+    return left if kind == dtype_of(row) else cast_to(tirx.min(left, tirx.const(rows, kind)), dtype_of(row))
+
+
+def _less_row(index: Expr, row: Var) -> Expr | None:
+    """What an index is without a row that is added to it, before it is converted or after; None where none
+    is."""
+    inner = index.value if isinstance(index, tirx.Cast) else index
+    if dtype_of(inner) not in _WIDE or dtype_of(index) < dtype_of(inner):
+        return None
+    base = sym.Analyzer().simplify(inner - cast_to(row, dtype_of(inner)))
+    return None if uses(base, (row,)) else base
 
 
 class _Rows:
@@ -122,14 +182,17 @@ class _Rows:
         row = self._row(stmt) if self._touches(stmt) else None
         if row is None:
             return set()
+        sums = [stmt.c.buffer] if isinstance(stmt, MicroGemm) else []
         found = (item.buffer for item in accesses((stmt,)) if item.indices[0].same_as(row))
-        return {buffer for buffer in found if self._is_tile(buffer)}
+        return {buffer for buffer in (*sums, *found) if self._is_tile(buffer)}
 
     def _is_tile(self, buffer: Var) -> bool:
         return not is_global(buffer) and int_value(buffer.shape[0]) == self.limit.rows
 
     def _row(self, stmt: Stmt) -> Var | None:
-        """The variable of a Parallel that counts rows of tiles."""
+        """The variable of a product or of a Parallel that counts rows of tiles."""
+        if isinstance(stmt, MicroGemm):
+            return stmt.vars[0]
         if not isinstance(stmt, Parallel):
             return None
         firsts = [item.indices[0] for item in accesses((stmt,)) if item.buffer in self.tiles]
@@ -157,23 +220,29 @@ class _Rows:
         return self._is_beyond(stmt) if row is None else self._stays(stmt, row)
 
     def _stays(self, loop: Parallel, row: Var) -> bool:
-        if not all(isinstance(inner, _PLAIN) for inner in walk(loop.body)):
+        return self._stay(loop.body, row)
+
+    def _stay(self, body: Block, row: Var) -> bool:
+        """Whether what is done to a row goes to that row of tiles, and of tensors that drop it."""
+        if not all(isinstance(inner, _PLAIN) for inner in walk(body)):
             return False
-        own = {inner.buffer for inner in walk(loop.body) if isinstance(inner, Alloc)}
+        own = {inner.buffer for inner in walk(body) if isinstance(inner, Alloc)}
         return all(
-            self._is_own_row(item, row)
-            for item in accesses((loop,))
+            self._is_own_row(item, conds, row)
+            for item, conds in _work(body)
             if item.buffer not in own and (item.is_write or item.buffer in self.tiles)
         )
 
-    def _is_own_row(self, item: Access, row: Var) -> bool:
+    def _is_own_row(self, item: Access, conds: Conds, row: Var) -> bool:
         if item.buffer in self.tiles:
             return bool(item.indices[0].same_as(row))
-        count = _count(row, item, set()) if is_global(item.buffer) else None
-        return count is not None and same(count, self.limit.count)
+        counts = _counts(row, self.limit.rows, item, conds) if is_global(item.buffer) else ()
+        return any(same(count, self.limit.count) for count in counts)
 
     def _is_product_of_rows(self, gemm: MicroGemm) -> bool:
-        if gemm.body or gemm.b.region.buffer in self.tiles or gemm.c.buffer not in self.tiles:
+        if gemm.b.region.buffer in self.tiles or gemm.c.buffer not in self.tiles:
+            return False
+        if not self._stay(gemm.body, gemm.vars[0]):
             return False
         rows = int_value(gemm.c.extent[0]) == self.limit.rows and len(gemm.c.start) == 2
         a = gemm.a.region
