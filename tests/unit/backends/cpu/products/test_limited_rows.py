@@ -68,12 +68,24 @@ BOTH = (
 ACROSS = """for i in parallel(32):
         top[i] = o[31 - i, 0]
     """ + BRANCH  # fmt: skip
+#: What a sequence begins with, found by a loop: known in front of all that is done to rows.
+FOUND = """at = alloc(int32, (1,), "local.var")
+    for g in serial(0, B, 1):
+        if g == b:
+            at[0] = bounds[g]
+    first = at[0]
+"""
 TARGETS = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4+vnni+avx512bf16")
 
 
-def limited(last: str) -> list[bool]:
+def text(last: str = BRANCH, *, searched: bool = False) -> str:
+    made = TEXT.format(last=last)
+    return made.replace("first = bounds[b]\n", FOUND) if searched else made
+
+
+def limited(source: str) -> list[bool]:
     """Whether each product computes as many rows as a run tells."""
-    body = lower(parse_kernel(TEXT.format(last=last)), parse_target("x86-64-v4")).body
+    body = lower(parse_kernel(source), parse_target("x86-64-v4")).body
     return [int_value(stmt.rows) is None for stmt in walk(body) if isinstance(stmt, MicroGemm)]
 
 
@@ -91,19 +103,30 @@ def limited(last: str) -> list[bool]:
     ],
 )
 def test_a_branch_says_which_rows_count(last: str, expected: list[bool]) -> None:
-    assert limited(last) == expected
+    assert limited(text(last)) == expected
+
+
+def test_names_are_known_in_front_of_what_is_done_to_rows() -> None:
+    assert limited(text(searched=True)) == [True, True]
+    early = "    count = bounds[b + 1] - first\n"
+    late = (
+        text()
+        .replace(early, "")
+        .replace("    for i in parallel(32):\n", f"{early}    for i in parallel(32):\n", 1)
+    )
+    assert limited(late) == [False, False]
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_results_of_sequences_of_any_length(target: str) -> None:
     if not runs_here(parse_target(target)):
         pytest.skip(f"this machine does not run {target}")
-    check(Library({"k": TEXT.format(last=BRANCH)}, target))
+    check(Library({"k": text(), "searched": text(searched=True)}, target))
 
 
 def test_results_of_an_emulated_matrix_unit() -> None:
     with emulated_tiles():
-        check(Library({"k": TEXT.format(last=BRANCH)}, as_here(parse_target("x86-64-v4+amx"))))
+        check(Library({"k": text()}, as_here(parse_target("x86-64-v4+amx"))))
 
 
 def check(library: Library) -> None:
@@ -114,10 +137,11 @@ def check(library: Library) -> None:
         x, w, v = (
             rng.integers(-2, 3, (rows, 32)).astype(ml_dtypes.bfloat16) for rows in (sum(lengths), 32, 32)
         )
-        found = np.full((sum(lengths), 32), np.nan, np.float32)
         dims = {"tokens": sum(lengths), "B": len(lengths)}
-        library.run("k", [bounds, max(lengths), x, w, v, found], dims)
         s = x.astype(np.float32) @ w.astype(np.float32) * (np.arange(32) < 30)
         p = (2 * s).astype(ml_dtypes.bfloat16).astype(np.float32)
         expected = p @ v.astype(np.float32) + np.maximum(s.max(axis=1, keepdims=True), 0)
-        np.testing.assert_array_equal(found, expected, err_msg=str(lengths))
+        for name in library.images:
+            found = np.full((sum(lengths), 32), np.nan, np.float32)
+            library.run(name, [bounds, max(lengths), x, w, v, found], dims)
+            np.testing.assert_array_equal(found, expected, err_msg=f"{name} {lengths}")

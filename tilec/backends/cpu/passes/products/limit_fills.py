@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from tilec.backends.cpu.nodes import MicroGemm
@@ -17,7 +18,6 @@ from tilec.ir.exprs import cast_to, dtype_of, int_value
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Alloc, Block, Launch, Parallel, Stmt, Store, is_global, walk
 from tilec.ir.traits import defined
-from tilec.lowering.analysis.regions import is_whole
 from tilec.lowering.analysis.uses import users
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
@@ -62,14 +62,15 @@ def _fewer(
 
 
 def _moved(stmt: Stmt) -> Store | None:
-    """The store of a loop that does nothing but fill a tile of two axes with elements of a tensor, each
-    variable along one of them."""
+    """The store of a loop that does nothing but fill a tile of two axes with elements of a tensor, converted
+    or not, each variable along one of them."""
     if not isinstance(stmt, Parallel) or len(stmt.body) != 1:
         return None
     store = stmt.body[0]
     if not isinstance(store, Store) or is_global(store.buffer) or {len(store.indices), len(stmt.vars)} != {2}:
         return None
-    read = isinstance(store.value, TensorLoad) and is_global(store.value.source)
+    value = store.value.value if isinstance(store.value, tirx.Cast) else store.value
+    read = isinstance(value, TensorLoad) and is_global(value.source)
     return store if read and set(store.indices) == set(stmt.vars) else None
 
 
@@ -80,7 +81,8 @@ def _is_theirs(store: Store, product: MicroGemm, others: list[Stmt]) -> bool:
     known = [store, product]
     alone = all(isinstance(user, Alloc) or any(user is each for each in known) for user in others)
     exact = form == "across" or word_form(form) is None
-    return alone and exact and is_whole(region) and not product.b.region.buffer.same_as(store.buffer)
+    first = all(int_value(start) == 0 for start in region.start)
+    return alone and exact and first and not product.b.region.buffer.same_as(store.buffer)
 
 
 def _less(extent: int | Expr, count: int | Expr | None, own: set[Var]) -> int | Expr:

@@ -79,33 +79,23 @@ class _Limit:
 
 def _limits(launch: Launch) -> Iterator[_Limit]:
     """What stores of tiles to tensors say of the rows that count."""
-    own = _names_behind_the_start(launch.body)
     for loop in _outer(launch.body):
         work = list(_work(loop.body)) if isinstance(loop, (MicroGemm, Parallel)) else []
         tiles = [item for item, _ in work if not item.is_write and not is_global(item.buffer)]
         for written, conds in work:
             if written.is_write and is_global(written.buffer):
                 for tile in tiles:
-                    yield from _limits_of(tile, written, conds, own)
+                    yield from _limits_of(tile, written, conds)
 
 
-def _limits_of(tile: Access, written: Access, conds: Conds, own: set[Var]) -> Iterator[_Limit]:
-    """What a store under conditions says of the rows of a tile that it reads, by names that are known where
-    the work of a block begins: not those in ``own``."""
+def _limits_of(tile: Access, written: Access, conds: Conds) -> Iterator[_Limit]:
+    """What a store under conditions says of the rows of a tile that it reads."""
     row, rows = tile.indices[0], int_value(tile.buffer.shape[0])
     if not isinstance(row, Var) or rows is None or rows <= 1:
         return
     for count in _counts(row, rows, written, conds):
-        names = {node for node in walk_expr(count) if isinstance(node, Var)}
-        if not names & own and int_value(count) is None:
+        if int_value(count) is None:
             yield _Limit(tile.buffer, rows, count)
-
-
-def _names_behind_the_start(body: Block) -> set[Var]:
-    """What a block names behind the statements that do nothing else, with which it begins."""
-    start = takewhile(lambda stmt: isinstance(stmt, (Alloc, Bind)), body)
-    known = {stmt.var for stmt in start if isinstance(stmt, Bind)}
-    return {var for stmt in walk(body) for var in defined(stmt)} - known
 
 
 def _work(block: Block, conds: Conds = ()) -> Iterator[tuple[Access, Conds]]:
@@ -163,6 +153,7 @@ class _Rows:
 
     def __init__(self, launch: Launch, limit: _Limit) -> None:
         self.limit = limit
+        self.body = launch.body
         self.analyzer = sym.Analyzer()
         self.outer = list(_outer(launch.body))
         self.addressed = addressed_in(launch.body)
@@ -205,9 +196,19 @@ class _Rows:
     def are_apart(self) -> bool:
         """Whether no statement takes anything from one row to another, or to a tensor that would keep it."""
         steers = any(name in self.tiles for stmt in self.around for name in buffers(stmt))
-        if steers or self.addressed & self.tiles:
+        if steers or self.addressed & self.tiles or not self._is_known():
             return False
         return all(self._keeps_to_rows(stmt) for stmt in self.outer if self._touches(stmt))
+
+    def _is_known(self) -> bool:
+        """Whether all names in the limit stand for values in front of the first statement on rows."""
+        before = takewhile(lambda stmt: not self._works_on_rows(stmt), self.body)
+        known = {stmt.var for stmt in before if isinstance(stmt, Bind)}
+        own = {var for stmt in walk(self.body) for var in defined(stmt)} - known
+        return not own & {node for node in walk_expr(self.limit.count) if isinstance(node, Var)}
+
+    def _works_on_rows(self, stmt: Stmt) -> bool:
+        return not isinstance(stmt, Alloc) and self._touches(stmt)
 
     def _keeps_to_rows(self, stmt: Stmt) -> bool:
         if isinstance(stmt, MicroGemm):
