@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from agree import agree, elaborated, halves, roads
+from agree import agree, elaborated, halves, numbers, roads
 
 import tilec.language as T
 from tilec.backends.cuda.emit.entry import lower_kernel
@@ -170,3 +170,30 @@ def test_operands_that_threads_make_in_a_loop_have_zeros_behind_them():
     rng = np.random.default_rng(7)
     q, s = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((128, 40), (40, 40)))
     agree(main, q, s, expected=q.astype(np.float32) @ s.astype(np.float32).T)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sums", "threads"),
+    [("float16", "float32", 96), ("float16", "float16", 64), ("int8", "int32", 64)],
+)
+def test_sums_in_shared_memory_that_the_first_trip_clears(dtype, sums, threads):
+    """Nothing has written them before, and nothing reads them before."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), dtype), B: T.Tensor((64, 24), dtype), C: T.Tensor((64, 24), sums)):
+        with T.Kernel(2, threads=threads) as bx:
+            a, b = T.alloc_shared((32, 16), dtype), T.alloc_shared((16, 24), dtype)
+            c = T.alloc_shared((32, 24), sums)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[bx * 32, k * 16], a)
+                T.copy(B[k * 16, 0], b)
+                T.gemm(a, b, c, clear_accum=k == 0)
+                for i, j in T.Parallel(32, 24):
+                    c[i, j] = -c[i, j]
+            T.copy(c, C[bx * 32, 0])
+
+    a, b = numbers(64, 64, dtype="int8") % 3, numbers(64, 24, dtype="int8", seed=1) % 3
+    found = np.zeros((64, 24), "int32")
+    for k in range(0, 64, 16):
+        found = -(found + a[:, k : k + 16].astype("int32") @ b[k : k + 16])
+    agree(main, a, b, expected=found, targets=("cpu", "sm_80", "sm_90a", "gfx942"))

@@ -97,6 +97,29 @@ def test_wide_elements_as_bytes_and_the_bits_of_floats():
     agree(main, a, expected=[a.view("uint8"), a.view("uint32"), np.arange(64).reshape(4, 16)])
 
 
+def test_wide_elements_of_bytes_that_a_store_also_reads():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "uint8"), B: T.Tensor((16,), "uint32"), C: T.Tensor((32,), "float16")):
+        with T.Kernel(1, threads=32):
+            s = T.alloc_shared((64,), "uint8")
+            T.copy(A, s)
+            words, numbers_there = T.view(s, (16,), "uint32"), T.view(s, (16,), "float32")
+            for i in T.Parallel(16):
+                words[i] = (words[i] << T.uint32(9)) ^ T.uint32(0x01020304)
+            T.copy(words, B)
+            for i in T.Parallel(16):
+                numbers_there[i] = T.cast(i + 1, "float32")
+                numbers_there[i] *= 1.37
+            for i in T.Parallel(16):
+                C[2 * i] = numbers_there[i]
+                C[2 * i + 1] = -numbers_there[i]
+
+    a = np.random.default_rng(0).integers(0, 256, 64).astype("uint8")
+    c = np.arange(1, 17, dtype="float32") * np.float32(1.37)
+    words = (a.view("uint32") << np.uint32(9)) ^ np.uint32(0x01020304)
+    agree(main, a, expected=[words, np.stack([c, -c], 1).reshape(-1)])
+
+
 def test_an_alias_that_is_larger_than_its_memory_reads_zeros_and_drops_writes():
     @T.prim_func
     def main(A: T.Tensor((3, 5), "float32"), B: T.Tensor((3, 5), "float32"), C: T.Tensor((20,), "float32")):

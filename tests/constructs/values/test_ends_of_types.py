@@ -375,3 +375,25 @@ def test_indices_that_are_below_zero_once_names_are_written_out():
 
     a = np.arange(64, dtype=np.uint16).reshape(4, 1, 16) + 1
     agree(kernel, a, expected=np.tile([2, 3], (144, 1)), targets=("cpu", "sm_80"))
+
+
+@pytest.mark.parametrize("in_threads", [False, True])
+def test_words_that_an_index_shifts_stay_in_their_type(in_threads):
+    @T.prim_func
+    def main(A: T.Tensor((8,), "int32"), B: T.Tensor((8, 8), "int32"), C: T.Tensor((8, 8), "float32")):
+        with T.Kernel(1, threads=8):
+            if in_threads:
+                tx = T.get_thread_binding()
+                for j in T.serial(8):
+                    B[tx, j] = (A[tx] << (28 - 4 * j)) >> 28
+                    C[tx, j] = A[tx] << j
+            else:
+                for i, j in T.Parallel(8, 8):
+                    word = A[i]
+                    B[i, j] = (word << (28 - 4 * j)) >> 28
+                    C[i, j] = word << j
+
+    a = np.random.default_rng(0).integers(-(2**31), 2**31, 8).astype("int32")
+    places = np.arange(8, dtype="int32")
+    nibbles, moved = a[:, None] << (28 - 4 * places) >> 28, a[:, None] << places
+    agree(main, a, expected=[nibbles, moved], targets=("cpu", "sm_80", "gfx942"))

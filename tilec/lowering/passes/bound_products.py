@@ -14,6 +14,7 @@ from tvm import tirx
 
 from tilec.ir.exprs import int_value, same_number
 from tilec.ir.nodes import PRODUCTS, Alloc, Copy, Gemm, Kernel, Region, ScaledGemm, SparseGemm, Stmt
+from tilec.lowering.analysis.added_sums import where_added
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.passes.base import Pass, rewrite_launches
 
@@ -63,7 +64,8 @@ class _Bounds(ScopedRewrite):
         if is_inside(gemm.c, self.facts):
             return gemm.c
         tile = _own_tile(gemm.c, gemm.c.buffer.scope())
-        before += [Alloc(tile.buffer, loc=gemm.loc), Copy(gemm.c, tile, loc=gemm.loc)]
+        read = Copy(gemm.c, tile, loc=gemm.loc)
+        before += [Alloc(tile.buffer, loc=gemm.loc), *where_added(gemm, (read,))]
         after.append(Copy(tile, gemm.c, loc=gemm.loc))
         return tile
 

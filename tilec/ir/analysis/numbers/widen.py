@@ -8,8 +8,9 @@ that do not are refused.
 
 What is stored, cast or given to a function is of the type that it had, cut to it where it does not fit.
 Arithmetic on int32 data (elements, arguments, variables) wraps around, with two exceptions: a product of data
-with an index or an argument is exact, and so is arithmetic on the way to an index of a buffer. A sum there
-that leaves 32 bits names no element, whether it wraps around or not, which `wide_sums` of false makes use of.
+with an index or an argument is exact (data that is shifted by one is not: its bits move within its type), and
+so is arithmetic on the way to an index of a buffer. A sum there that leaves 32 bits names no element, whether
+it wraps around or not, which `wide_sums` of false makes use of.
 """
 
 from __future__ import annotations
@@ -390,8 +391,8 @@ def _is_exact(expr: Expr, left: _Known, right: _Known, placing: bool, wide_sums:
         return True
     if not isinstance(expr, _PRODUCTS):
         return placing and wide_sums
-    meets = (left.counts or right.counts) and not left.is_number and not right.is_number
-    return meets or placing
+    counts = left.counts or (right.counts and not isinstance(expr, tirx.LShift))
+    return placing or (counts and not left.is_number and not right.is_number)
 
 
 def _narrowed(known: _Known, dtype: str) -> _Known:

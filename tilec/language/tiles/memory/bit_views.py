@@ -6,12 +6,14 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from tilec.ir import nodes as ir
+from tilec.ir.exprs import loads
 from tilec.language.tiles.memory.buffers import Buffer, Element
 from tilec.language.tiles.memory.views import View, ViewElement
 from tilec.language.values.kernel import session as sessions
 from tilec.language.values.kernel.places import loc, unsupported
 from tilec.language.values.operands import expression, stored_value
 from tilec.language.values.scalars import dtype as make_dtype
+from tilec.language.values.value import Value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -86,6 +88,8 @@ class _RetypedElement(ViewElement):
         new, width = _bits(stored_value(value, self.dtype, what))
         builder, parts = sessions.builder(what), self._parts()
         frame = builder.push("if") if self.guard is not None else None
+        if len(parts) > 1 and next(loads(new), None) is not None:  # the first part may be what the rest reads
+            new = builder.bind("bits", Value(new)).expr
         for at, part in enumerate(parts):
             old, size = _bits(part.expr)
             kind = f"uint{size}"

@@ -14,6 +14,7 @@ from tilec.backends.cuda.analysis.products.mma import MMA, STEP_BYTES, Matrices,
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Copy, Fill, Gemm, Region, Stmt
 from tilec.ir.roads import Loss
+from tilec.lowering.analysis.added_sums import where_added
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ def _convert(found: Fitted, types: tuple[str, str, str]) -> None:
     if str(gemm.c.buffer.dtype) == types[2]:
         return
     sums = _tile(gemm.c, gemm.c.extent, types[2], "local.fragment")
-    found.before += [Alloc(sums.buffer, loc=gemm.loc), Copy(gemm.c, sums, loc=gemm.loc)]
+    read = Copy(gemm.c, sums, loc=gemm.loc)
+    found.before += [Alloc(sums.buffer, loc=gemm.loc), *where_added(gemm, (read,))]
     found.after.append(Copy(sums, gemm.c, loc=gemm.loc))
     found.gemm = replace(found.gemm, c=sums)
 

@@ -75,6 +75,7 @@ from tilec.ir.roads import Loss, Road
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.accumulations import identity
+from tilec.lowering.analysis.added_sums import where_added
 from tilec.lowering.analysis.roads import road_of
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.expand_copies import expand_copy
@@ -380,8 +381,7 @@ class LayoutRewrite:
         self.layouts[tile] = canonical(Layout((*lead, *sums_layout(gemm).digits)))
         self.added.append(Alloc(tile))
         sums = whole_tile(tile)
-        clears = getattr(gemm.clear, "value", None) in (1, True)
-        before = [] if clears else self._copied(Copy(gemm.c, sums, loc=gemm.loc))
+        before = where_added(gemm, self._copied(Copy(gemm.c, sums, loc=gemm.loc)))
         after = self._copied(Copy(sums, gemm.c, loc=gemm.loc))
         return [*before, *self._product(replace(gemm, c=sums)), *after]
 

@@ -30,6 +30,7 @@ from tilec.ir.nodes import (
     Alloc,
     Block,
     Copy,
+    Fill,
     Gemm,
     If,
     Kernel,
@@ -46,6 +47,7 @@ from tilec.ir.options import AGAINST_WGMMA, NO_ROLES
 from tilec.ir.places import place_of
 from tilec.ir.roads import Loss, Road
 from tilec.ir.serial import serial_loop
+from tilec.lowering.analysis.added_sums import where_added
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.passes.base import Pass, rewrite_launches
 from tilec.lowering.passes.expand_sparse import DENSE, expand_sparse
@@ -241,11 +243,7 @@ def _fragment(
     """An accumulator in registers for one in memory, which is read where the product adds to it."""
     tile = _tile_like(region, "local.fragment")
     read = Copy(region, whole_tile(tile), loc=gemm.loc)
-    before.append(Alloc(tile, loc=gemm.loc))
-    if int_value(gemm.clear) is None:
-        before.append(If(tirx.Not(gemm.clear), (read,), loc=gemm.loc))
-    elif not int_value(gemm.clear):
-        before.append(read)
+    before += [Alloc(tile, loc=gemm.loc), *where_added(gemm, (read,))]
     after.append(Copy(whole_tile(tile), region, loc=gemm.loc))
     return whole_tile(tile)
 
@@ -265,7 +263,10 @@ def _plain(gemm: Gemm) -> list[Stmt]:
         for region in (gemm.a, gemm.b)
     )
     i, j, k = (tirx.Var(name, "int32") for name in "ijk")
-    result = str(gemm.c.buffer.dtype)
+    result, clear = str(gemm.c.buffer.dtype), gemm.clear
+    if int_value(clear) is None:  # what is cleared may never have been written: read it nowhere before
+        before.append(If(clear, (Fill(gemm.c, tirx.const(0, result), loc=gemm.loc),), loc=gemm.loc))
+        clear = tirx.const(False, "bool")
     kind = _SUMS.get(result, result)
     total = tirx.decl_buffer((1,), kind, name="total", scope="local.var")
     at = _element(gemm.c, i, j)
@@ -276,7 +277,7 @@ def _plain(gemm: Gemm) -> list[Stmt]:
     step = tirx.BufferLoad(total, [zero]) + cast_to(left, kind) * cast_to(right, kind)
     body: Block = (
         Alloc(total, init=tirx.const(0, kind)),
-        If(tirx.Not(gemm.clear), (Store(total, (zero,), old),)),
+        If(tirx.Not(clear), (Store(total, (zero,), old),)),
         serial_loop(k, sizes[2], (Store(total, (zero,), step),)),
         Store(gemm.c.buffer, at, cast_to(tirx.BufferLoad(total, [zero]), result), loc=gemm.loc),
     )  # fmt: skip
