@@ -260,6 +260,15 @@ def test_named_barriers_of_halves():
     agree(named, x, expected=np.concatenate([x[:64][::-1], 2 * x[64:][::-1]]))
 
 
+@pytest.mark.parametrize("target", ["gfx942", "metal3"])
+def test_named_barriers_are_nvidias(target):
+    chip = parse_target(target)
+    with pytest.raises(UnsupportedError, match=r"T\.sync_threads\(1, 64\)") as error:
+        to_tir(lower(elaborated(named, [xi], None, {}, {}), chip), chip)
+    assert "GPUs have barriers of whole blocks alone" in error.value.why
+    assert error.value.place.line
+
+
 @tilec.jit
 def mixed2d(A, bM: int = 16):
     A: T.Tensor[[bM, 64], T.float16]

@@ -14,7 +14,7 @@ from tvm.ir import Var
 from tvm.tirx.analysis import undefined_vars
 
 from tilec.ir.analysis.numbers.long_names import LongNames
-from tilec.ir.analysis.numbers.places import leading
+from tilec.ir.analysis.numbers.places import leading, of_memory
 from tilec.ir.analysis.numbers.ranges import (
     BEYOND_TYPE,
     SHORT,
@@ -23,6 +23,7 @@ from tilec.ir.analysis.numbers.ranges import (
     as_written,
     bounds,
     has_data,
+    has_place,
     limits,
     with_bits,
     wraps_around,
@@ -378,13 +379,26 @@ class Facts:
     def _leading(self) -> frozenset[Var]:
         return leading(self._kernel.body)
 
+    @cached_property
+    def _of_memory(self) -> frozenset[Var]:
+        return of_memory(self._kernel.body)
+
     def _counts(self, name: Var) -> bool:
-        """Whether a variable, or an element of a buffer, is a whole number to the author."""
+        """Whether a variable, or an element of a buffer, is a whole number to the author: memory may hold
+        any number, whatever it leads to."""
+        return self._leads(name) and name not in self._of_memory
+
+    def _leads(self, name: Var) -> bool:
+        """Whether a variable, or an element of a buffer, is an index or leads to one."""
         return not (name in self._data or tirx.is_buffer_var(name)) or name in self._leading
 
     def wraps_around(self, expr: Expr) -> bool:
-        """Whether signed arithmetic on data (`ranges.has_data`) may leave its type."""
-        return wraps_around(self.inline(expr), self.analyzer, self._counts, self._kept)
+        """Whether signed arithmetic on data (`ranges.has_data`) may leave its type. Data that leads to places
+        is one where it meets an index."""
+        whole = self.inline(expr)
+        if has_place(whole, self.analyzer, self._counts) and not has_data(whole, self.analyzer, self._leads):
+            return False
+        return wraps_around(whole, self.analyzer, self._counts, self._kept)
 
     def is_stable(self, expr: Expr) -> bool:
         """Whether ``expr`` keeps its value: it reads nothing that statements write."""

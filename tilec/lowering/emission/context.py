@@ -73,6 +73,15 @@ class Context(ABC):
         """Around operands of a comparison, or of another operation, of which compilers conclude something."""
         yield
 
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Around a value that gets a name or a register, of which compilers conclude something later."""
+        yield
+
+    def wraps(self, expr: Expr) -> bool:
+        """Whether a sum, a difference or a product needs `wrapping`: one of data that may leave its type."""
+        return self.facts.wraps_around(expr)
+
     @abstractmethod
     def wrapping(self, kind: type, left: Expr, right: Expr) -> Expr:
         """A sum, a difference or a product of signed values that wraps around."""

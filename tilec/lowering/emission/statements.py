@@ -38,7 +38,8 @@ def void_call(stmt: Store, ctx: Context) -> tirx.Stmt | None:
 
 def emit_bind(stmt: Bind, ctx: Context) -> tirx.Stmt:
     """The value under its name; proofs know index arithmetic that has one."""
-    value = ctx.value(stmt.value)
+    with ctx.naming():
+        value = ctx.value(stmt.value)
     learn_binding(stmt, ctx)
     return ctx.bind(stmt.var, ctx.computed_once(value))
 

@@ -96,7 +96,7 @@ def _binary(expr: Expr, ctx: Context) -> Expr:
         return folded
     if kind in DIVISIONS and not dtype_of(left).startswith("float"):
         return division(expr, left, right, ctx)
-    if kind in _SUMS and scalar_dtype(left) in _WIDE and ctx.facts.wraps_around(expr):
+    if kind in _SUMS and scalar_dtype(left) in _WIDE and ctx.wraps(expr):
         return ctx.wrapping(kind, left, right)
     return ctx.combined(kind, left, right)
 

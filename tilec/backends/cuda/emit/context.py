@@ -113,7 +113,9 @@ class DeviceContext(Context):
     products: Products | None = None
     #: Integers may be rounded twice where they become floats.
     fast_math: bool = False
+    #: Whether compilers conclude something of the value that is emitted, at once, or by a name that it gets.
     folds: bool = False
+    names: bool = False
     #: Tensors that nothing writes while the launch runs, and the conditions under which their elements are
     #: wanted by the value that is emitted.
     lasting: frozenset[Var] = frozenset()
@@ -134,9 +136,26 @@ class DeviceContext(Context):
     @contextmanager
     def folding(self) -> Iterator[None]:
         """As `Context.folding`."""
-        before, self.folds = self.folds, True
+        with self._concluding(folds=True, names=self.names):
+            yield
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """As `Context.naming`."""
+        with self._concluding(folds=self.folds, names=True):
+            yield
+
+    @contextmanager
+    def _concluding(self, folds: bool, names: bool) -> Iterator[None]:
+        """Within the context compilers conclude something of values: at once, or by their names."""
+        before = self.folds, self.names
+        self.folds, self.names = folds, names
         yield
-        self.folds = before
+        self.folds, self.names = before
+
+    def wraps(self, expr: Expr) -> bool:
+        """As `Context.wraps`, of sums that something is concluded of: others wrap around anyway."""
+        return (self.folds or self.names) and super().wraps(expr)
 
     def faster(self, expr: Expr) -> Expr | None:
         """A sum of products of bytes as one of words."""
@@ -144,9 +163,7 @@ class DeviceContext(Context):
 
     def wrapping(self, kind: type, left: Expr, right: Expr) -> Expr:
         """A sum, a difference or a product of signed values that wraps around, as unsigned ones do in CUDA
-        C++. What nothing is concluded of does so anyway."""
-        if not self.folds:
-            return self.combined(kind, left, right)
+        C++."""
         dtype = scalar_dtype(left)
         made = kind(convert(left, f"u{dtype}"), convert(right, f"u{dtype}"))
         return as_passes_have_it(convert(made, dtype), made, self.facts.analyzer)
@@ -287,8 +304,9 @@ class DeviceContext(Context):
         return one_computation(dtype).call(value)
 
     def load(self, expr: TensorLoad) -> Expr:
-        """The value of an element."""
-        return self._loaded(expr)
+        """The value of an element, whose place nothing is concluded of."""
+        with self._concluding(folds=False, names=False):
+            return self._loaded(expr)
 
     def stored(self, value: Expr, dtype: str) -> Expr:
         """What memory of ``dtype`` holds of an expression's value: an element of that type as it is, and a
@@ -301,7 +319,8 @@ class DeviceContext(Context):
         chosen = picked and tested_choice(*picked, self, lambda side: self.stored(side, dtype))
         if chosen is not None:
             return chosen
-        made = self.unrounded(value, dtype)
+        with self.naming():
+            made = self.unrounded(value, dtype)
         if self._saturates(value, dtype) and self.pairs_small:
             return self._saturated(made, dtype)
         return self.encode(made, dtype)

@@ -181,15 +181,12 @@ def block_barrier(ctx: DeviceContext) -> tirx.Stmt:
 
 
 def group_barrier(group: tuple[int, int], ctx: DeviceContext) -> tirx.Stmt:
-    """Waits for the threads of a group: the first one and how many. UnsupportedError where GPUs have barriers
-    of whole blocks alone."""
-    if not has_named_barriers(ctx.target):
-        raise UnsupportedError(
-            f"threads {group[0]} to {sum(group) - 1} of a block wait for each other",
-            why="apart from NVIDIA's, GPUs have barriers of whole blocks alone",
-            remedy="end the condition on the thread index before they meet, and begin it again behind "
-            "T.sync_threads(), or leave these targets out of the kernel's `targets`",
-        )
+    """Waits for the threads of a group: the first one and how many."""
+    need_named_barriers(
+        f"threads {group[0]} to {sum(group) - 1} of a block wait for each other",
+        "end the condition on the thread index before they meet, and begin it again behind T.sync_threads()",
+        ctx,
+    )
     if group not in ctx.group_barriers:
         if not ctx.free_barriers:
             raise CompileError(
@@ -199,6 +196,17 @@ def group_barrier(group: tuple[int, int], ctx: DeviceContext) -> tirx.Stmt:
             )
         ctx.group_barriers[group] = ctx.free_barriers.pop(0)
     return named_barrier(ctx.group_barriers[group], group[1])
+
+
+def need_named_barriers(what: str, remedy: str, ctx: DeviceContext) -> None:
+    """UnsupportedError where GPUs have barriers of whole blocks alone."""
+    if has_named_barriers(ctx.target):
+        return
+    raise UnsupportedError(
+        what,
+        why="apart from NVIDIA's, GPUs have barriers of whole blocks alone",
+        remedy=f"{remedy}, or leave these targets out of the kernel's `targets`",
+    )
 
 
 def named_barrier(number: int, threads: int) -> tirx.Stmt:

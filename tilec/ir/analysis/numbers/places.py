@@ -1,6 +1,7 @@
 """Which numbers of a kernel lead to places: to indices of buffers, bounds of loops, extents and grids.
 
-To the author these are whole numbers, whatever their type; other data wraps around at the ends of it."""
+To the author these are whole numbers, whatever their type; other data wraps around at the ends of it. So does
+what memory holds, wherever it leads: a table may have the ends of its type for places that there are not."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from tvm.ir import Expr, TensorLoad, Var
 
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import loads, walk
+from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.stmt import kept, own
 from tilec.ir.traits import defined, expressions, read, written
 
@@ -23,7 +25,7 @@ INDICES = frozenset({"indices", "start", "stop", "step", "extent", "extents", "i
 
 def leading(body: ir.Block) -> frozenset[Var]:
     """The variables, and the buffers whose elements, lead to places: through other names and tiles, too."""
-    flows = [_flow(stmt) for stmt in ir.walk(body)]
+    flows = _flows(body)
     found: set[Var] = set().union(*(flow.places for flow in flows))
     more = True
     while more:
@@ -33,6 +35,25 @@ def leading(body: ir.Block) -> frozenset[Var]:
                 found |= flow.sources
                 more = True
     return frozenset(found)
+
+
+def of_memory(body: ir.Block) -> frozenset[Var]:
+    """Buffers that threads share, and what gets values of their elements: names, and arrays of threads."""
+    flows = _flows(body)
+    every: set[Var] = set().union(*(flow.sources | flow.targets for flow in flows))
+    found = {name for name in every if tirx.is_buffer_var(name) and name.scope() not in PER_THREAD}
+    more = True
+    while more:
+        more = False
+        for flow in flows:
+            if not flow.sources.isdisjoint(found) and not flow.targets <= found:
+                found |= flow.targets
+                more = True
+    return frozenset(found)
+
+
+def _flows(body: ir.Block) -> list[_Flow]:
+    return [_flow(stmt) for stmt in ir.walk(body)]
 
 
 class _Flow(NamedTuple):

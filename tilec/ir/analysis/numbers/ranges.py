@@ -10,7 +10,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.ir.exprs import COMPARE, int_value, operands, over, rebuild, scalar_dtype, transform, walk
+from tilec.ir.exprs import int_value, operands, over, rebuild, scalar_dtype, transform, walk
 from tilec.ir.foreign import is_foreign
 
 if TYPE_CHECKING:
@@ -166,8 +166,8 @@ def _over_parts(node: Expr, origin: _Origin, made: Callable[[Expr, _Origin], Exp
 
 
 def _meets_place(node: Expr, origin: _Origin) -> bool:
-    """Whether an index or a dim is added to data, or compared with it: the data is a place, too."""
-    return origin.place and (_is_signed(node) or isinstance(node, COMPARE))
+    """Whether an index or a dim is added to data: the data is a place, too."""
+    return origin.place and _is_signed(node)
 
 
 def wraps_around(expr: Expr, analyzer: Analyzer, counts: Counts | None, kept: Kept | None = None) -> bool:
@@ -183,6 +183,11 @@ def has_data(expr: Expr, analyzer: Analyzer, counts: Counts | None) -> bool:
     """Whether data takes part in a value. ``counts`` says of a variable, or of a buffer's elements, that they
     are none; without it, data are elements and variables of which nothing is known."""
     return any(_is_data(leaf, analyzer, counts) for leaf in _leaves(expr))
+
+
+def has_place(expr: Expr, analyzer: Analyzer, counts: Counts | None) -> bool:
+    """Whether an index or a dim takes part in a value; ``counts`` as of `has_data`."""
+    return any(isinstance(leaf, Var) and not _is_data(leaf, analyzer, counts) for leaf in _leaves(expr))
 
 
 def _leaves(expr: Expr) -> Iterator[Expr]:

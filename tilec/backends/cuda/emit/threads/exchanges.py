@@ -11,7 +11,14 @@ from tilec.backends.cuda.analysis.layouts.fragments import WARP
 from tilec.backends.cuda.device import exchange
 from tilec.backends.cuda.device.helper import C_NAMES
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.statements import block_barrier, call, emit, named_barrier, store_element
+from tilec.backends.cuda.emit.statements import (
+    block_barrier,
+    call,
+    emit,
+    named_barrier,
+    need_named_barriers,
+    store_element,
+)
 from tilec.backends.cuda.nodes import JoinThreads, WarpSync
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import dtype_of
@@ -32,6 +39,7 @@ def _emit_sync(stmt: Sync, ctx: DeviceContext) -> tirx.Stmt:
         return call(exchange.warp_sync(None).call())
     if stmt.barrier is None or stmt.count is None:
         return block_barrier(ctx)
+    need_named_barriers(f"T.sync_threads({stmt.barrier}, {stmt.count})", "leave out its arguments", ctx)
     return named_barrier(stmt.barrier, stmt.count)
 
 

@@ -13,7 +13,7 @@ from tilec.backends.cuda.analysis.layouts.fragments import WARP
 from tilec.backends.cuda.device import barriers
 from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.statements import call, emit
+from tilec.backends.cuda.emit.statements import call, emit, need_named_barriers
 from tilec.backends.cuda.limits import has_tma
 from tilec.backends.cuda.nodes import CompleteBytes, InitBarriers
 from tilec.ir.nodes import Launch, walk
@@ -126,6 +126,7 @@ def _emit_complete(stmt: CompleteBytes, ctx: DeviceContext) -> tirx.Stmt:
 
 @emit.register(NamedArrive)
 def _emit_named(stmt: NamedArrive, ctx: DeviceContext) -> tirx.Stmt:
+    need_named_barriers("T.named_barrier_arrive", "use T.sync_threads() of the whole block", ctx)
     return call(instruction("bar.arrive")(tirx.const(stmt.number, "uint32"), stmt.count))
 
 
