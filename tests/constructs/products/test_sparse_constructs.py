@@ -7,76 +7,18 @@ import pytest
 import torch
 from agree import agree, elaborated
 from breadth import parametrized
+from sparse_products import operands, product
 
 import tilec.language as T
 from tilec.backends.cuda.nodes import SparseWarpGemm
 from tilec.backends.pipeline import lower
 from tilec.emulate.instructions import mma
 from tilec.errors import EvalError, InputError, UnsupportedError
-from tilec.ir.interp.values import numpy_dtype
+from tilec.ir.nodes import walk
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
-from tilec.layout import make_cutlass_metadata_layout
 from tilec.targets import native_target, parse_target
 from tilec.utils import sparse
-
-BITS = {"uint8": 8, "int16": 16, "int32": 32}
-
-
-def product(m, n, k, dtype, places, sums, turned=(False, False, False), tiles=(32, 32, 64), threads=64):
-    """C = A B with A as values and their places; ``turned``: A, E and B stored the other way round."""
-    ta, te, tb = turned
-    bm, bn, bk = tiles
-    bits = BITS[places]
-
-    def shape(rows, columns, other):
-        return (columns, rows) if other else (rows, columns)
-
-    @T.prim_func
-    def main(
-        A: T.Tensor(shape(m, k // 2, ta), dtype),
-        E: T.Tensor(shape(m, k // bits, te), places),
-        B: T.Tensor(shape(k, n, tb), dtype),
-        C: T.Tensor((m, n), sums),
-    ):
-        with T.Kernel(T.ceildiv(n, bn), T.ceildiv(m, bm), threads=threads) as (bx, by):
-            a = T.alloc_shared(shape(bm, bk // 2, ta), dtype)
-            e = T.alloc_shared(shape(bm, bk // bits, te), places)
-            b = T.alloc_shared(shape(bk, bn, tb), dtype)
-            c = T.alloc_fragment((bm, bn), sums)
-            T.annotate_layout({e: make_cutlass_metadata_layout(e, mma_dtype=dtype, block_k=bk)})
-            T.clear(c)
-            for ko in T.Pipelined(T.ceildiv(k, bk), num_stages=2):
-                if ta:
-                    T.copy(A[ko * bk // 2, by * bm], a)
-                else:
-                    T.copy(A[by * bm, ko * bk // 2], a)
-                if te:
-                    T.copy(E[ko * bk // bits, by * bm], e)
-                else:
-                    T.copy(E[by * bm, ko * bk // bits], e)
-                if tb:
-                    T.copy(B[bx * bn, ko * bk], b)
-                else:
-                    T.copy(B[ko * bk, bx * bn], b)
-                T.gemm_sp(a, e, b, c, transpose_A=ta, transpose_E=te, transpose_B=tb)
-            T.copy(c, C[by * bm, bx * bn])
-
-    return main
-
-
-def operands(m, n, k, dtype, places, seed=0):
-    """Values, places, B and the product, all with their rows first."""
-    torch.manual_seed(seed)
-    low = 0 if dtype == "uint8" else -3
-    dense = sparse.randint_semi_sparse(m, k, low, 4, dtype="int8", device="cpu")
-    values, words = sparse.torch_compress(dense.half())
-    b = torch.randint(low, 4, (k, n), dtype=torch.int8)
-    wanted = dense.float() @ b.float()
-    words = words.contiguous().view(getattr(torch, places))
-    kind = numpy_dtype(dtype)
-    return values.numpy().astype(kind), words.numpy(), b.numpy().astype(kind), wanted.numpy()
-
 
 TYPES = [
     ("float16", "int32", "float32", ("sm_80",)),
@@ -108,22 +50,16 @@ def test_operands_stored_the_other_way_round(turned):
 
 def test_it_runs_on_sparse_tensor_cores_where_they_take_it():
     made = elaborated(product(32, 32, 64, "float16", "int16", "float32"), (), {}, {}, {})
-    for name, says in (("sm_80", ""), ("sm_90a", "T.gemm_sp has no form with wgmma.mma_async.sp")):
+    for name, says in (("sm_80", ""), ("sm_90a", "2 warps are no whole warpgroups")):
         lowered = lower(made, parse_target(name))
-        assert any(isinstance(stmt, SparseWarpGemm) for stmt in _walk(lowered))
+        assert any(isinstance(stmt, SparseWarpGemm) for stmt in walk(lowered.launches[0].body))
         assert says in " ".join(map(str, lowered.launches[0].roads))
     odd = elaborated(product(32, 32, 48, "float16", "int16", "float32", tiles=(32, 32, 48)), (), {}, {}, {})
     lowered = lower(odd, parse_target("sm_80"))
-    assert not any(isinstance(stmt, SparseWarpGemm) for stmt in _walk(lowered))
+    assert not any(isinstance(stmt, SparseWarpGemm) for stmt in walk(lowered.launches[0].body))
     assert "K = 48 is no multiple of 32" in " ".join(map(str, lowered.launches[0].roads))
     on_cpu = lower(odd, native_target()).launches[0].roads
     assert any("multiplies a dense tile: CPUs have no sparse products" in str(road) for road in on_cpu)
-
-
-def _walk(kernel):
-    from tilec.ir.nodes import walk
-
-    return walk(kernel.launches[0].body)
 
 
 def test_a_k_that_fills_no_instruction_goes_through_a_dense_tile():

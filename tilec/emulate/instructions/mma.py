@@ -170,13 +170,21 @@ def sparse_mma(g: Group, m: Any, parts: tuple[str, ...], *operands: Any) -> tupl
         raise Hazard(f"mma.sp: sparsity selector {selector} of {shape} is undefined")
     held = as_bits(words, "uint32", g.count).reshape(-1, WARP)
     values = _operand(g, a_words, kinds[1], 2)
-    found = _narrow_rows(held) if size == 1 else _wide_rows(held, int(selector), depth // 16)
-    a = np.stack([_expanded(part, rows) for part, rows in zip(values, found, strict=True)])
+    a = with_zeros(values, held, size, int(selector), depth, "mma.sp::ordered_metadata")
     b = _operand(g, b_words, kinds[2], 1)
     dtype = "int32" if kinds[0] == "s32" else "float32"
     c = _accumulator([as_bits(each, dtype, g.count).reshape(-1, WARP) for each in sums])
     made = multiplied(a, b) + c
     return _scattered(made.astype(dtype, copy=False))
+
+
+def with_zeros(
+    values: np.ndarray, words: np.ndarray, size: int, selector: int, depth: int, name: str
+) -> np.ndarray:
+    """(warps, 16, depth) of the values (warps, 16, depth / 2), of ``size`` bytes, of an instruction with this
+    ``name``, and the words of its lanes (warps, 32) that say where they are."""
+    found = _narrow_rows(words) if size == 1 else _wide_rows(words, selector, depth // 16)
+    return np.stack([_expanded(part, rows, name) for part, rows in zip(values, found, strict=True)])
 
 
 def _wide_rows(words: np.ndarray, selector: int, lanes: int) -> np.ndarray:
@@ -192,11 +200,11 @@ def _narrow_rows(words: np.ndarray) -> np.ndarray:
     return np.concatenate([chosen[..., 0], chosen[..., 1]], axis=1)
 
 
-def _expanded(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _expanded(values: np.ndarray, rows: np.ndarray, name: str) -> np.ndarray:
     try:
         return expanded(values, rows)
     except EvalError as error:
-        raise Hazard(f"mma.sp::ordered_metadata: {error.what}") from None
+        raise Hazard(f"{name}: {error.what}") from None
 
 
 def _operand(g: Group, words: tuple[Any, ...], kind: str, halves: int) -> np.ndarray:

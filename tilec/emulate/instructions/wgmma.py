@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tilec.emulate.group import Group
+from tilec.emulate.group import WARP, Group
 from tilec.emulate.instructions.mbarriers import pass_together
-from tilec.emulate.instructions.mma import OPERANDS, fragment_places, multiplied, widened
+from tilec.emulate.instructions.mma import OPERANDS, fragment_places, multiplied, widened, with_zeros
 from tilec.emulate.instructions.registry import Instruction, as_bits, instruction, unknown
 from tilec.emulate.instructions.tma import swizzled
 from tilec.emulate.state.clocks import Hazard
@@ -28,6 +28,10 @@ from tilec.emulate.state.registers import Registers
 from tilec.errors import UnsupportedError
 
 _GROUP, _ROWS, _CHUNK, _STEP = 128, 64, 16, 32
+#: Registers of an A operand.
+_WORDS = 4
+#: Bytes of an element -> sparsity selectors that wgmma.sp has.
+_SELECTORS = {2: 2, 1: 1}
 _SHAPE = re.compile(r"m64n(\d+)k(\d+)")
 #: Bits 62 and 63 of a descriptor.
 _PATTERNS = {0: 0, 1: 128, 2: 64, 3: 32}
@@ -52,13 +56,15 @@ class Descriptor:
 
 
 @lru_cache(maxsize=4096)
-def chunk_addresses(found: Descriptor, rows: int, is_across: bool, size: int) -> np.ndarray:
-    """The addresses of the 16-byte chunks of an operand of ``rows`` rows and 32 bytes of K: (rows, 2), or
-    with ``is_across`` (contiguous along the rows) (K, rows / elements of a chunk)."""
+def chunk_addresses(
+    found: Descriptor, rows: int, is_across: bool, size: int, step: int = _STEP
+) -> np.ndarray:
+    """The addresses of the 16-byte chunks of an operand of ``rows`` rows and ``step`` bytes of K: (rows, K in
+    chunks), or with ``is_across`` (contiguous along the rows) (K, rows / elements of a chunk)."""
     width = found.swizzle or _CHUNK
     if is_across:
         each = _CHUNK // size
-        k = np.arange(_STEP // size)[:, None]
+        k = np.arange(step // size)[:, None]
         chunk = np.arange(rows // each)[None, :]
         per = width // _CHUNK
         if found.swizzle:
@@ -68,21 +74,33 @@ def chunk_addresses(found: Descriptor, rows: int, is_across: bool, size: int) ->
         else:
             plain = chunk * found.stride + k // 8 * found.leading + k % 8 * _CHUNK
     else:
-        row, half = np.arange(rows)[:, None], np.arange(2)[None, :]
+        if found.swizzle and found.start % width + step > width:
+            raise Hazard(f"wgmma reads {step} bytes along K that go over the end of rows of {width}")
+        row, part = np.arange(rows)[:, None], np.arange(step // _CHUNK)[None, :]
         plain = row // 8 * found.stride + row % 8 * width
-        plain = plain + (half * _CHUNK if found.swizzle else half * found.leading)
+        plain = plain + (part * _CHUNK if found.swizzle else part * found.leading)
     return swizzled(found.start + plain, found.swizzle)
 
 
-def _shape(parts: tuple[str, ...]) -> tuple[int, int]:
-    """Columns and depth."""
-    found = next(match for part in parts if (match := _SHAPE.fullmatch(part)))
-    return int(found.group(1)), int(found.group(2))
+class _Form(NamedTuple):
+    """What an instruction's name says: columns and K of its product, types of sums and operands."""
+
+    columns: int
+    depth: int
+    result: str
+    a: str
+    b: str
+
+    @staticmethod
+    def of(parts: tuple[str, ...]) -> _Form:
+        """That of a name."""
+        place, found = next((at, match) for at, part in enumerate(parts) if (match := _SHAPE.fullmatch(part)))
+        return _Form(int(found.group(1)), int(found.group(2)), *parts[place + 1 : place + 4])
 
 
 def _sums(each: Instruction) -> int:
-    columns, _ = _shape(each.parts)
-    return columns // 2 if each.parts[5] in ("f32", "s32") else columns // 4
+    form = _Form.of(each.parts)
+    return form.columns // 2 if form.result in ("f32", "s32") else form.columns // 4
 
 
 @instruction("wgmma.mma_async.sync.aligned", outputs=_sums, in_place=True, keeps=True)
@@ -95,17 +113,55 @@ def mma_async(
     kept: Sequence[tuple[Registers, Any]] = (),
 ) -> None:
     """D = A x B + D, or A x B, for each warpgroup."""
-    columns, depth = _shape(parts)
-    result, a_kind, b_kind = parts[5:8]
+    form = _Form.of(parts)
+    if form.depth * OPERANDS[form.a].itemsize != _STEP:
+        raise unknown(parts)
+    _multiply(g, m, parts, target, _Product(g, form), operands, kept)
+
+
+@instruction("wgmma.mma_async.sp.sync.aligned", outputs=_sums, in_place=True, keeps=True)
+def sparse_mma_async(
+    g: Group,
+    m: Any,
+    parts: tuple[str, ...],
+    target: Sequence[tuple[Registers, list[Any]]],
+    *operands: Any,
+    kept: Sequence[tuple[Registers, Any]] = (),
+) -> None:
+    """The same with two values of each group of four of A, whose places lanes hold as for mma.sp, those of
+    the 16 rows that a warp has: of 16-bit types the two lanes of each four that the selector says (PTX ISA,
+    "Sparse matrix storage" of wgmma.mma_async.sp)."""
+    form = _Form.of(parts)
+    size = OPERANDS[form.a].itemsize
+    if form.depth * size != 2 * _STEP or size not in _SELECTORS:
+        raise unknown(parts)
+    call = _SparseProduct(g, form)
+    words, selector = call.places(operands)
+    if selector not in range(_SELECTORS[size]):
+        raise Hazard(f"wgmma.sp: sparsity selector {selector} of {form.a} is undefined")
+    call = replace(call, words=words, selector=selector)
+    _multiply(g, m, parts, target, call, operands, kept)
+
+
+def _multiply(
+    g: Group,
+    m: Any,
+    parts: tuple[str, ...],
+    target: Sequence[tuple[Registers, list[Any]]],
+    call: _Product,
+    operands: tuple[Any, ...],
+    kept: Sequence[tuple[Registers, Any]],
+) -> None:
+    """Starts a product."""
+    columns, result = call.form.columns, call.form.result
     if m is not None and not m.all():
         raise Hazard("wgmma is run by a part of the lanes")
-    if result not in ("f32", "f16", "s32") or depth * OPERANDS[a_kind].itemsize != _STEP:
+    if result not in ("f32", "f16", "s32"):
         raise unknown(parts)
     if not g.state.get("fenced"):
         raise Hazard("there is no wgmma.fence before the first product", remedy="put one in front of it")
     runs = [(sums, *_run(indices)) for sums, indices in target]
     sums = runs[0][0]
-    call = _Product(g, columns, a_kind, b_kind, result)
     has_registers, rest = call.split(operands)
     adds = rest[0] if rest else True
     held = [each for run in runs if (each := _accumulator(g, *run, adds)) is not None]
@@ -122,7 +178,7 @@ def mma_async(
     for registers, first, count in runs:
         registers.start(first, list(made[:count]), number)
         made = made[count:]
-    for registers, index in kept if has_registers else ():
+    for registers, index in kept[:_WORDS] if has_registers else ():
         registers.hold(int(index), number)
 
 
@@ -169,20 +225,20 @@ class _Product:
     """One instruction of a group's warpgroups."""
 
     g: Group
-    columns: int
-    a_kind: str
-    b_kind: str
-    result: str
+    form: _Form
+
+    #: Operands that stand between the descriptor of B and what says whether sums are kept.
+    between: ClassVar[int] = 0
 
     def split(self, operands: tuple[Any, ...]) -> tuple[bool, list[Any]]:
-        """Whether A is in registers, and the operands behind the descriptor of B."""
-        plain = 7 if self._is_wide else 3 if self.result == "s32" else 5
-        has_registers = len(operands) != plain
-        return has_registers, list(operands[5:] if has_registers else operands[2:])
+        """Whether A is in registers, and the operands from what says whether sums are kept on."""
+        plain = 7 if self._is_wide else 3 if self.form.result == "s32" else 5
+        has_registers = len(operands) != plain + self.between
+        return has_registers, list(operands[(_WORDS if has_registers else 1) + 1 + self.between :])
 
     @property
     def _is_wide(self) -> bool:
-        return OPERANDS[self.a_kind].itemsize == 2
+        return OPERANDS[self.form.a].itemsize == 2
 
     def run(self, start: int, operands: tuple[Any, ...], has_registers: bool, rest: list[Any]) -> np.ndarray:
         """The products of the warpgroup whose lanes begin at ``start``, by register: (columns / 2, 128)."""
@@ -193,21 +249,26 @@ class _Product:
             )
         signs = [int(each) for each in rest[1:3]] or [1, 1]
         across = [int(each) for each in rest[3:]] if self._is_wide else []
-        b = self._shared(operands[4 if has_registers else 1], start, self.columns, bool(across[-1:] == [1]),
-                         self.b_kind)  # fmt: skip
+        depth = self.form.depth * OPERANDS[self.form.b].itemsize
+        b = self._shared(operands[_WORDS if has_registers else 1], start, self.form.columns,
+                         bool(across[-1:] == [1]), self.form.b, depth)  # fmt: skip
         if has_registers:
-            a = self._registers(operands[:4], start)
+            a = self._registers(operands[:_WORDS], start)
         else:
-            a = self._shared(operands[0], start, _ROWS, bool(across[:1] == [1]), self.a_kind)
-        made = multiplied(a, b) * (signs[0] * (signs[1] if len(signs) > 1 else 1))
-        row, column = fragment_places(self.columns)
+            a = self._shared(operands[0], start, _ROWS, bool(across[:1] == [1]), self.form.a, _STEP)
+        made = multiplied(self.first(a, start), b) * (signs[0] * (signs[1] if len(signs) > 1 else 1))
+        row, column = fragment_places(self.form.columns)
         return np.asarray(made[row, column])
 
-    def _shared(self, bits: Any, start: int, rows: int, is_across: bool, kind: str) -> np.ndarray:
-        """(rows, K) of an operand that a descriptor describes."""
+    def first(self, held: np.ndarray, start: int) -> np.ndarray:
+        """The first operand (64, K) of what is ``held`` of it."""
+        return held
+
+    def _shared(self, bits: Any, start: int, rows: int, is_across: bool, kind: str, step: int) -> np.ndarray:
+        """(rows, K) of an operand that a descriptor describes, ``step`` bytes along K."""
         found = Descriptor.of(self._agreed(bits, start))
         dtype = OPERANDS[kind]
-        addresses = chunk_addresses(found, rows, is_across, dtype.itemsize)
+        addresses = chunk_addresses(found, rows, is_across, dtype.itemsize, step)
         memory = self.g.block.shared
         offsets = addresses.reshape(-1) - SHARED_BASE
         warp = int(self.g.lane_warps[start])
@@ -231,7 +292,7 @@ class _Product:
 
     def _registers(self, words: tuple[Any, ...], start: int) -> np.ndarray:
         """(64, K) of A in registers: the fragments of mma.m16n8k16, one warp below the other."""
-        dtype = OPERANDS[self.a_kind]
+        dtype = OPERANDS[self.form.a]
         each = 4 // dtype.itemsize
         raw = np.stack(
             [as_bits(word, "uint32", self.g.count)[start : start + _GROUP] for word in words], axis=1
@@ -240,7 +301,30 @@ class _Product:
             np.ascontiguousarray(raw).view(dtype).reshape(4, 8, 4, 2, 2, each)
         )  # warp, row, pair, half, low
         made = np.ascontiguousarray(values.transpose(0, 4, 1, 3, 2, 5)).reshape(_ROWS, -1)
-        return widened(made, self.a_kind)
+        return widened(made, self.form.a)
+
+
+@dataclass(frozen=True)
+class _SparseProduct(_Product):
+    """One of a sparse operand. ``words`` of the lanes say where values are, with a ``selector``."""
+
+    words: Any = 0
+    selector: int = 0
+    between: ClassVar[int] = 2
+
+    def places(self, operands: tuple[Any, ...]) -> tuple[Any, int]:
+        """The words and the selector among the operands."""
+        _, rest = self.split(operands)
+        words, selector = operands[len(operands) - len(rest) - self.between :][: self.between]
+        return words, int(selector)
+
+    def first(self, held: np.ndarray, start: int) -> np.ndarray:
+        """With its zeros, warp by warp."""
+        words = as_bits(self.words, "uint32", self.g.count)[start : start + _GROUP].reshape(-1, WARP)
+        size = OPERANDS[self.form.a].itemsize
+        values = held.reshape(len(words), -1, held.shape[-1])
+        made = with_zeros(values, words, size, self.selector, self.form.depth, "wgmma.sp")
+        return made.reshape(_ROWS, -1)
 
 
 @instruction("wgmma.fence")

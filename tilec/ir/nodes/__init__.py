@@ -71,6 +71,7 @@ from tilec.ir.nodes.tiles import (
     ScaledGemm,
     Scan,
     SparseGemm,
+    Unscaled,
 )
 from tilec.ir.stmt import Block, Loc, Region, Stmt, children, every_block, walk, with_children
 
@@ -121,6 +122,7 @@ __all__ = [
     "Store",
     "Strategy",
     "TensorParam",
+    "Unscaled",
     "While",
     "barriers",
     "children",

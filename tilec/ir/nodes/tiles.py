@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tilec.ir.hints import Hints
 from tilec.ir.reductions import REDUCTIONS
@@ -97,6 +97,8 @@ class ScaledGemm(Stmt):
 
 #: Products of tiles.
 PRODUCTS = (Gemm, SparseGemm, ScaledGemm)
+#: Those without scales.
+Unscaled: TypeAlias = Gemm | SparseGemm
 
 
 @dataclass(frozen=True, eq=False)

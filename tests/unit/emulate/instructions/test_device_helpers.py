@@ -207,11 +207,11 @@ def samples() -> dict[str, list[Call]]:
 
 #: In programs of their own: barriers below and in `test_held_ahead.py`, copies that arrive in those of loads
 #: (`test_loads_of_producers.py`), traps as an error, meetings of a grid on no emulator; products of a
-#: warpgroup in tests of all their types (`test_gemm_constructs.py`), counted stores of four registers in
-#: those of parts of K (`test_emulated_hopper.py`).
+#: warpgroup in tests of all their types (`test_gemm_constructs.py`, `test_sparse_wgmma.py`), counted stores
+#: of four registers in those of parts of K (`test_emulated_hopper.py`).
 APART = {"OPEN", "ARRIVE", "ARRIVE_LANDED", "ARRIVE_EXPECT", "ARRIVE_EXPECT_REMOTE", "ARRIVE_REMOTE",
-         "SHARED_SYNC", "EXPECT", "COMPLETE", "wait", "WAIT_CLUSTER", "trapped", "GRID_MEET", "wgmma",
-         "wgmma_pin", "send_four"}  # fmt: skip
+         "SHARED_SYNC", "EXPECT", "COMPLETE", "wait", "WAIT_CLUSTER", "trapped", "GRID_MEET",
+         "sparse_wgmma", "wgmma", "wgmma_pin", "send_four"}  # fmt: skip
 
 
 def is_helper(value: object) -> bool:

@@ -122,40 +122,64 @@ __device__ __forceinline__ void {name}(double* c, const double* a, const double*
 """, meaning)  # fmt: skip
 
 
-#: What holds the sums of wgmma where TVM's table of instructions has unsigned words: their C type, and
-#: the bytes of one.
-_WORDS_OF_SUMS = {"int32": ("int", 4), "float16": ("unsigned", 2)}
+#: What holds the sums of wgmma in helpers (TVM's table of instructions has unsigned words of int32 and
+#: float16, and no wgmma.sp): their C type, the letter of a register, and the bytes of a sum.
+_WORDS_OF_SUMS = {"int32": ("int", "r", 4), "float16": ("unsigned", "r", 2), "float32": ("float", "f", 4)}
 
 
 @cache
 def wgmma(
     instruction: str, dtype: str, count: int, has_registers: bool, tail: tuple[int, ...] = ()
 ) -> Helper:
-    """wgmma into ``count`` registers of each thread, which hold sums of int32, or two of float16: B by a
+    """wgmma into ``count`` registers of each thread, which hold sums of 32 bits, or two of float16: B by a
     descriptor, A too or in four words; ``adds`` whether the sums are kept; ``tail``: signs and sides."""
-    kind, size = _WORDS_OF_SUMS[dtype]
-    side = "_".join(["registers"] * has_registers + [str(part) for part in tail])
+    return _wgmma(instruction, dtype, count, has_registers, None, tail)
+
+
+@cache
+def sparse_wgmma(
+    instruction: str, dtype: str, count: int, has_registers: bool, selector: int, tail: tuple[int, ...] = ()
+) -> Helper:
+    """wgmma.sp, as `wgmma`, with a word ``e`` of the places of A's values in the lanes of a ``selector``."""
+    return _wgmma(instruction, dtype, count, has_registers, selector, tail)
+
+
+def _wgmma(
+    instruction: str,
+    dtype: str,
+    count: int,
+    has_registers: bool,
+    selector: int | None,
+    tail: tuple[int, ...],
+) -> Helper:
+    """Of dense operands without a ``selector``."""
+    kind, letter, size = _WORDS_OF_SUMS[dtype]
+    chosen = () if selector is None else (selector,)
+    side = "_".join(["registers"] * has_registers + [str(part) for part in (*chosen, *tail)])
     name = f"tilec_{instruction.replace('.', '_')}_{side}".rstrip("_")
 
-    def meaning(lanes: Lanes, sums: Any, a: Any, b: Any, adds: Any) -> None:
+    def meaning(lanes: Lanes, sums: Any, a: Any, b: Any, *rest: Any) -> None:
+        *e, adds = rest
         places = [sums.index + place for place in range(count * 4 // size)]
         left = _words(lanes, a, 4) if has_registers else [a]
         kept = [(a.registers, a.index + place) for place in range(4)] if has_registers else []
-        lanes.ptx(instruction, [(sums.registers, places)], *left, b, adds, *tail, kept=kept)
+        lanes.ptx(instruction, [(sums.registers, places)], *left, b, *e, *chosen, adds, *tail, kept=kept)
 
     held = ", ".join(f"%{place}" for place in range(count))
-    outputs = ", ".join(f'"+r"(c[{place}])' for place in range(count))
+    outputs = ", ".join(f'"+{letter}"(c[{place}])' for place in range(count))
     at = count + (4 if has_registers else 1)
     left = "{" + ", ".join(f"%{place}" for place in range(count, at)) + "}" if has_registers else f"%{count}"
     given = ", ".join(f'"r"(a[{place}])' for place in range(4)) if has_registers else '"l"(a)'
     rest = "".join(f", {part}" for part in tail)
     parameter = "const unsigned* a" if has_registers else "unsigned long a"
+    places = "" if selector is None else f", %{at + 1}, {selector}"
+    word, more = ("", "") if selector is None else (", unsigned e", '"r"(e), ')
     return Helper(name, f"""
-__device__ __forceinline__ void {name}(void* sums, {parameter}, unsigned long b, unsigned adds) {{
+__device__ __forceinline__ void {name}(void* sums, {parameter}, unsigned long b{word}, unsigned adds) {{
   {kind}* c = ({kind}*)sums;
-  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{at + 1}, 0; "
-               "{instruction} {{{held}}}, {left}, %{at}, p{rest}; }}"
-               : {outputs} : {given}, "l"(b), "r"(adds));
+  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{at + 1 + len(chosen)}, 0; "
+               "{instruction} {{{held}}}, {left}, %{at}{places}, p{rest}; }}"
+               : {outputs} : {given}, "l"(b), {more}"r"(adds));
 }}
 """, meaning)  # fmt: skip
 
@@ -164,13 +188,13 @@ __device__ __forceinline__ void {name}(void* sums, {parameter}, unsigned long b,
 def wgmma_pin(dtype: str, count: int) -> Helper:
     """Keeps what reads ``count`` registers of such sums behind this point, as
     `tilec.backends.cuda.device.exchange.pin`."""
-    kind, _ = _WORDS_OF_SUMS[dtype]
+    kind, letter, _ = _WORDS_OF_SUMS[dtype]
     name = f"tilec_pin_{dtype}_{count}"
     return Helper(name, f"""
 __device__ __forceinline__ void {name}(void* sums) {{
   {kind}* c = ({kind}*)sums;
 #pragma unroll
-  for (int i = 0; i < {count}; ++i) asm volatile("" : "+r"(c[i]) :: "memory");
+  for (int i = 0; i < {count}; ++i) asm volatile("" : "+{letter}"(c[i]) :: "memory");
 }}
 """, lambda lanes, sums: None)  # fmt: skip
 

@@ -27,6 +27,7 @@ import tilec.backends.cuda.emit.threads.reduce
 import tilec.backends.cuda.emit.threads.scan
 import tilec.backends.cuda.statement_roles.emit.parts
 import tilec.backends.cuda.statement_roles.emit.product
+import tilec.backends.cuda.statement_roles.emit.sparse_product
 import tilec.backends.cuda.statement_roles.emit.sums
 import tilec.backends.cuda.statement_roles.emit.tiles
 import tilec.backends.cuda.statement_roles.emit.turn  # noqa: F401  (registers the code of statements)

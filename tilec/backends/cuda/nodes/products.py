@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilec.ir.stmt import Block, Region, Stmt, Updates, Writes
@@ -117,6 +117,18 @@ class WarpgroupProduct(WarpGemm):
     def width(self) -> int:
         """Columns of one instruction."""
         return int(self.tile.instruction[len("m64n") :].partition("k")[0])
+
+
+@dataclass(frozen=True, eq=False)
+class SparseWarpgroupProduct(WarpgroupProduct):
+    """A WarpgroupProduct by wgmma.sp: ``a`` holds two values of each group of four along K, ``e`` where they
+    are, in shared memory, of which threads load what an instruction wants before they issue it
+    (`tilec.ir.nodes.SparseGemm`). ``tile.steps`` are those of ``a``."""
+
+    syntax = "wgmma_sp(a, e, b, c, trans_a=, trans_e=, trans_b=, clear=, tile=, types=)"
+
+    e: Region = field(kw_only=True)
+    trans_e: bool = field(kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tilec.backends.cuda.analysis.layouts.tiles import clears, is_whole
 from tilec.errors import Kind, UnsupportedError
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Block, Fill, Gemm, Launch, Stmt, walk
+from tilec.ir.nodes import Block, Fill, Gemm, Launch, Stmt, Unscaled, walk
 from tilec.ir.places import place_of
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.roads import in_line_of, road_of
@@ -104,7 +104,7 @@ def check_cleared(gemms: Sequence[Gemm], before: Block) -> None:
 
 def without_roles(launch: Launch, unfit: Unfit) -> Launch:
     """``launch`` whose roads say why its warps got no roles; one without products as it is."""
-    if not any(isinstance(stmt, Gemm) for stmt in walk(launch.body)):
+    if not any(isinstance(stmt, Unscaled) for stmt in walk(launch.body)):
         return launch
     loss = Loss("warp_roles", str(unfit), unfit.remedy or _REMEDY)
     road = road_of(unfit.stmt or launch, "threads", "keeps the launch from warp roles, TMA and wgmma", loss)

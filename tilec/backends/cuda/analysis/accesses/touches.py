@@ -27,6 +27,7 @@ from tilec.backends.cuda.nodes import (
     ProductsWait,
     ScaledWarpGemm,
     SparseWarpGemm,
+    SparseWarpgroupProduct,
     TensorProduct,
     TensorStore,
     ThreadLoop,
@@ -231,7 +232,7 @@ def touched(stmt: Stmt, owners: Owners) -> Touched:
 
 def _operands(stmt: WarpGemm) -> list[Region]:
     """What a product reads, and what goes with it."""
-    if isinstance(stmt, SparseWarpGemm):
+    if isinstance(stmt, (SparseWarpGemm, SparseWarpgroupProduct)):
         return [stmt.a, stmt.b, stmt.e]
     if isinstance(stmt, ScaledWarpGemm):
         return [stmt.a, stmt.b, stmt.sfa, stmt.sfb]

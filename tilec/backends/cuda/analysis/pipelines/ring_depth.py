@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.products.mma import extents
 from tilec.backends.cuda.limits import tensor_operations
-from tilec.ir.nodes import Block, Gemm, walk
+from tilec.ir.nodes import Block, Unscaled, walk
 
 if TYPE_CHECKING:
     from tilec.targets import Target
@@ -44,10 +44,11 @@ def trip_clocks(body: Block, target: Target) -> int:
     return sum(_clocks(gemm, target) for gemm in _products(body))
 
 
-def _products(body: Block) -> Iterable[Gemm]:
-    return (stmt for stmt in walk(body) if isinstance(stmt, Gemm))
+def _products(body: Block) -> Iterable[Unscaled]:
+    return (stmt for stmt in walk(body) if isinstance(stmt, Unscaled))
 
 
-def _clocks(gemm: Gemm, target: Target) -> int:
+def _clocks(gemm: Unscaled, target: Target) -> int:
+    """Of sparse operands those of the values that are held."""
     rows, columns, depth = extents(gemm) or (0, 0, 0)
     return -(-2 * rows * columns * depth // tensor_operations(target, str(gemm.b.buffer.dtype)))

@@ -20,7 +20,7 @@ from tilec.backends.cuda.limits import (
 )
 from tilec.backends.cuda.nodes import ScaledWarpGemm, WarpGemm, WarpTile
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Gemm, ScaledGemm, SparseGemm
+from tilec.ir.nodes import Gemm, ScaledGemm, SparseGemm, Unscaled
 from tilec.ir.roads import Loss
 from tilec.ir.small_floats import number_type, numbers_of, scale_type
 from tilec.lowering.emission.storage import element_bytes
@@ -109,13 +109,13 @@ MMA = Matrices()
 SQUARE, WHOLE_ROWS = 0, 1
 
 
-def dtypes(gemm: Gemm | WarpGemm) -> tuple[str, str, str]:
+def dtypes(gemm: Unscaled | WarpGemm) -> tuple[str, str, str]:
     """The element types of the three operands."""
     a, b, c = (str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c))
     return a, b, c
 
 
-def is_register_operand(gemm: Gemm, of_warpgroups: bool) -> bool:
+def is_register_operand(gemm: Unscaled, of_warpgroups: bool) -> bool:
     """Whether a fragment serves as the A operand: whole, rows along M, of 16 bits where mma.sync reads it."""
     return (
         gemm.a.buffer.scope() == "local.fragment"
@@ -159,8 +159,9 @@ def _form(gemm: ScaledGemm | ScaledWarpGemm) -> tuple[int, str, int]:
     return 8 // numbers_of(gemm.a), _SCALES[scale_type(gemm.sfa)], gemm.group
 
 
-def extents(gemm: Gemm) -> tuple[int, int, int] | None:
-    """M, N, K of a product; None where one is a run-time value."""
+def extents(gemm: Unscaled) -> tuple[int, int, int] | None:
+    """M, N and the K of the first operand, half of it where that is sparse; None where one is a run-time
+    value."""
     rows, columns = gemm.c.extent[-2:]
     depth = gemm.a.extent[-2 if gemm.trans_a else -1]
     found = (int_value(rows), int_value(columns), int_value(depth))
@@ -185,7 +186,7 @@ def warp_tile(gemm: Gemm, warps: int, target: Target) -> WarpTile | str:
 def sparse_tile(gemm: SparseGemm, warps: int, target: Target) -> WarpTile | str:
     """How ``warps`` warps compute a sparse product, or the reason why mma.sp cannot. Its instructions have
     32 bytes of the values along K, so twice as many of B (PTX ISA, "Sparse matrix storage")."""
-    types = tuple(str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c))
+    types = dtypes(gemm)
     if types not in _SPARSE_TYPES or not has_instruction(types, target):
         return f"{target.name} has no mma.sp of {types[0]} and {types[1]} into {types[2]}"
     rows, columns = (int_value(extent) or 0 for extent in gemm.c.extent[-2:])

@@ -4,7 +4,7 @@ lanes on its way to registers, others in shared memory."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tvm import tirx
 
@@ -16,23 +16,24 @@ from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tilec.backends.cuda.nodes import WarpGemm
-    from tilec.ir.nodes import Gemm
+    from tilec.ir.nodes import Unscaled
 
+Kind = TypeVar("Kind", bound="Unscaled")
 #: Where operands are.
 SHARED, HELD = "shared.dyn", "local.fragment"
 #: Rows and columns of a tile that a warp turns at once, by the bytes of an element.
 UNITS = {1: (32, 16), 4: (4, 32)}
 
 
-def is_read_across(gemm: Gemm | WarpGemm) -> bool:
+def is_read_across(gemm: Unscaled | WarpGemm) -> bool:
     """Whether the first operand of a product of wgmma lies across K in shared memory, with elements of which
     lanes read those of their rows."""
     return gemm.trans_a and gemm.a.buffer.scope() == SHARED and element_bytes(str(gemm.a.buffer.dtype)) != 2
 
 
 def turned(
-    gemm: Gemm, scopes: tuple[str, ...] = (SHARED, HELD), by_lanes: bool = False
-) -> tuple[list[Stmt], Gemm]:
+    gemm: Kind, scopes: tuple[str, ...] = (SHARED, HELD), by_lanes: bool = False
+) -> tuple[list[Stmt], Kind]:
     """The product with its operands of 8 and 32 bits in memory of ``scopes`` along K, and the statements in
     front of it that turn them. ``by_lanes``: its first operand stays where lanes can read it."""
     before: list[Stmt] = []
@@ -61,7 +62,7 @@ def _starts_at_units(region: Region, columns: int) -> bool:
     return region.buffer.scope() == HELD or (start is not None and start % columns == 0)
 
 
-def _turned(region: Region, gemm: Gemm, before: list[Stmt]) -> Region:
+def _turned(region: Region, gemm: Unscaled, before: list[Stmt]) -> Region:
     if element_bytes(str(region.buffer.dtype)) == 4 and region.buffer.scope() == HELD:
         return _stored_along(region, gemm, before)
     if region.buffer.scope() == HELD:
@@ -73,7 +74,7 @@ def _turned(region: Region, gemm: Gemm, before: list[Stmt]) -> Region:
     return made
 
 
-def _stored_along(region: Region, gemm: Gemm, before: list[Stmt]) -> Region:
+def _stored_along(region: Region, gemm: Unscaled, before: list[Stmt]) -> Region:
     """A copy of a fragment of 32-bit elements with its axes exchanged."""
     made = _tile(region, "turned", region.extent[:-3:-1])
     i, j = (tirx.Var(name, "int32") for name in "ij")

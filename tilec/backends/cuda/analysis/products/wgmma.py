@@ -2,11 +2,11 @@
 memory.
 
 PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": M is 64, N a multiple of 8 up to 256 (of integers
-8, 24 or a multiple of 16; TVM's table ends at 224), K 32 bytes. B is read from shared memory, A from there or
-from registers. Operands lie in slabs of 128, 64 or 32 bytes of their contiguous dimension, whose 16-byte
-chunks are swapped in the pattern that TMA writes, too. 16-bit operands may have either dimension contiguous,
-all others K alone: lanes bring those of A from the other side to registers
-(`tilec.backends.cuda.analysis.products.turn_operands`).
+8, 24 or a multiple of 16; TVM's table ends at 224), K 32 bytes; wgmma.sp takes 32 bytes of A's values and 64
+of B. B is read from shared memory, A from there or from registers. Operands lie in slabs of 128, 64 or 32
+bytes of their contiguous dimension, whose 16-byte chunks are swapped in the pattern that TMA writes, too.
+16-bit operands may have either dimension contiguous, all others K alone: lanes bring those of A from the
+other side to registers (`tilec.backends.cuda.analysis.products.turn_operands`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,17 @@ from tvm import sym
 from tilec.backends.cuda.analysis.layouts.fragments import WARPS_OF_A_GROUP, accumulator_layout
 from tilec.backends.cuda.analysis.layouts.tiles import alike, is_slice, static_extents, swizzled
 from tilec.backends.cuda.analysis.products.mma import dtypes, extents, is_register_operand
-from tilec.backends.cuda.analysis.products.turn_operands import HELD, SHARED, is_read_across, turned
+from tilec.backends.cuda.analysis.products.turn_operands import (
+    HELD,
+    SHARED,
+    Kind,
+    is_read_across,
+    turned,
+)
 from tilec.backends.cuda.nodes import WarpGemm, WarpgroupProduct, WarpTile
 from tilec.ir.exprs import int_value
 from tilec.ir.layout import Digit, Layout, Swizzle
-from tilec.ir.nodes import Alloc, Gemm, walk
+from tilec.ir.nodes import Alloc, Gemm, SparseGemm, Unscaled, walk
 from tilec.ir.nodes.barriers import WARP, WARPGROUP, Group
 from tilec.ir.traits import buffers, written
 from tilec.lowering.analysis.uses import addressed_in
@@ -86,27 +92,28 @@ class Chooser:
         self._asked = {stmt.buffer: stmt.asked.layout for stmt in allocs if stmt.asked is not None}
         self._addressed = addressed_in(launch.body)
         self._body = launch.body
-        self._products = [stmt for stmt in walk(launch.body) if isinstance(stmt, Gemm)]
+        self._products = [stmt for stmt in walk(launch.body) if isinstance(stmt, Unscaled)]
 
-    def product(self, gemm: Gemm, warps: int) -> tuple[WarpTile, str] | str:
+    def product(self, gemm: Unscaled, warps: int) -> tuple[WarpTile, str] | str:
         """As `group_tile`, with what of the launch keeps a product from wgmma."""
         return self._obstacle(gemm) or group_tile(self.turned(gemm)[1], warps)
 
     def takes(self, stmt: Stmt, warps: int) -> TypeGuard[Gemm]:
-        """Whether wgmma carries out a statement."""
+        """Whether wgmma carries out a statement, a product of dense operands."""
         return isinstance(stmt, Gemm) and not isinstance(self.product(stmt, warps), str)
 
     def takes_in(self, stmt: Stmt, group: Group) -> TypeGuard[Gemm]:
         """As `takes`, for the warps of a group."""
         return self.takes(stmt, group.count // WARP)
 
-    def turned(self, gemm: Gemm, scopes: tuple[str, ...] = (SHARED, HELD)) -> tuple[list[Stmt], Gemm]:
+    def turned(self, gemm: Kind, scopes: tuple[str, ...] = (SHARED, HELD)) -> tuple[list[Stmt], Kind]:
         """As `tilec.backends.cuda.analysis.products.turn_operands.turned`: lanes read the first operand of
         products whose sums have no others and become nobody's operand in registers, as they lie in another
         order then."""
         sums = gemm.c.buffer
         alike = [other for other in self._products if other.c.buffer.same_as(sums)]
-        free = sums not in self._handed_on and all(map(is_read_across, alike))
+        dense = isinstance(gemm, Gemm) and sums not in self._handed_on
+        free = dense and all(map(is_read_across, alike))
         return turned(gemm, scopes, free and _is_of_slabs(gemm.a))
 
     @cached_property
@@ -115,7 +122,7 @@ class Chooser:
         held = {stmt.a.buffer for stmt in self._products if stmt.a.buffer.scope() == HELD}
         return {name for stmt in walk(self._body) if held & set(written(stmt)) for name in buffers(stmt)}
 
-    def _obstacle(self, gemm: Gemm) -> str | None:
+    def _obstacle(self, gemm: Unscaled) -> str | None:
         if self._against is not None:
             return f"the pass config {self._against} is set"
         if gemm in self._odd:
@@ -140,9 +147,9 @@ def _is_slab(tile: Var, layout: Layout) -> bool:
     return slab_bytes(tile) != 0 and alike(layout, slabs(tile))
 
 
-def group_tile(gemm: Gemm, warps: int) -> tuple[WarpTile, str] | str:
+def group_tile(gemm: Unscaled, warps: int) -> tuple[WarpTile, str] | str:
     """How ``warps`` warps, from a warpgroup's first one on, compute a product, and the types of the
-    instruction; or the reason why wgmma cannot."""
+    instruction; or the reason why wgmma cannot. Steps of a sparse product are those of its values."""
     types, sizes = dtypes(gemm), extents(gemm)
     spelled = instruction_types(types)
     if spelled is None:
@@ -161,7 +168,7 @@ def group_tile(gemm: Gemm, warps: int) -> tuple[WarpTile, str] | str:
         return reason
     down, across, width = shared
     tile = WarpTile(
-        f"m{ROWS}n{width}k{STEP_BYTES // element_bytes(types[0])}",
+        f"m{ROWS}n{width}k{_spread(gemm) * STEP_BYTES // element_bytes(types[0])}",
         (WARPS_OF_A_GROUP * down, across),
         (rows // ROWS // down, columns // across // 8),
         depth * element_bytes(types[0]) // STEP_BYTES,
@@ -169,7 +176,12 @@ def group_tile(gemm: Gemm, warps: int) -> tuple[WarpTile, str] | str:
     return tile, spelled
 
 
-def _shares(rows: int, columns: int, groups: int, dtype: str, gemm: Gemm) -> tuple[int, int, int] | None:
+def _spread(gemm: Unscaled) -> int:
+    """Elements of B along K for each element of A."""
+    return 2 if isinstance(gemm, SparseGemm) else 1
+
+
+def _shares(rows: int, columns: int, groups: int, dtype: str, gemm: Unscaled) -> tuple[int, int, int] | None:
     """Rows and columns of warpgroups and the columns of an instruction: as many rows of warpgroups as there
     are rows for, as B is then read by all of them at once."""
     for down in range(groups, 0, -1):
@@ -195,25 +207,27 @@ def _width(columns: int, dtype: str, threads: int) -> int | None:
     return None
 
 
-def _is_cut(gemm: Gemm, columns: int) -> bool:
+def _is_cut(gemm: Unscaled, columns: int) -> bool:
     """Whether B may be taken in parts of so many columns: of whole slabs, or equal parts of one."""
     taken, slab = columns * element_bytes(str(gemm.b.buffer.dtype)), slab_bytes(gemm.b.buffer)
     return gemm.trans_b or (slab != 0 and (taken % slab == 0 or slab % taken == 0))
 
 
-def _obstacles(gemm: Gemm, depth: int, types: tuple[str, str, str]) -> Iterator[str]:
-    size = element_bytes(types[0])
-    by_lanes = gemm.a if is_read_across(gemm) else None
+def _obstacles(gemm: Unscaled, depth: int, types: tuple[str, str, str]) -> Iterator[str]:
+    size, spread = element_bytes(types[0]), _spread(gemm)
+    by_lanes = gemm.a if isinstance(gemm, Gemm) and is_read_across(gemm) else None
     if depth * size % STEP_BYTES:
-        yield f"K = {depth} is no multiple of {STEP_BYTES // size}"
-    for name, region, across in (("A", gemm.a, gemm.trans_a), ("B", gemm.b, not gemm.trans_b)):
+        yield f"K = {spread * depth} is no multiple of {spread * STEP_BYTES // size}"
+    for name, region, across, step in (
+        ("A", gemm.a, gemm.trans_a, STEP_BYTES),
+        ("B", gemm.b, not gemm.trans_b, spread * STEP_BYTES),
+    ):
         if name == "A" and is_register_operand(gemm, True):
             continue
         if across and element_bytes(str(region.buffer.dtype)) != 2 and region is not by_lanes:
             yield f"{name} of {region.buffer.dtype} is stored across K"
-        if not (
-            is_operand(region, across) if region.buffer.scope() == "shared.dyn" else _is_stageable(region)
-        ):
+        in_memory = region.buffer.scope() == SHARED
+        if not (is_operand(region, across, step) if in_memory else _is_stageable(region, across, step)):
             yield f"{region.buffer.name} is no tile, or part of one, that descriptors describe"
     if gemm.c.buffer.scope() == "local.fragment" and not _has_constant_place(gemm.c):
         yield f"which part of {gemm.c.buffer.name} it adds to is known at run time only"
@@ -224,14 +238,16 @@ def _has_constant_place(region: Region) -> bool:
     return all(int_value(start) is not None for start in region.start[-2:])
 
 
-def is_operand(region: Region, across: bool) -> bool:
+def is_operand(region: Region, across: bool, step: int = STEP_BYTES) -> bool:
     """Whether a region of a shared tile lies as descriptors say: slabs of whole groups of rows; of those
-    that are not stored ``across`` K, whole steps."""
+    that are not stored ``across`` K, whole steps of so many bytes, none of which goes over a slab's end."""
     shape = static_extents(region.buffer)
     if len(shape) < 2 or slab_bytes(region.buffer) == 0 or shape[-2] % GROUP_ROWS:
         return False
+    if not across and slab_bytes(region.buffer) % step:
+        return False
     size = element_bytes(str(region.buffer.dtype))
-    width = (slab_bytes(region.buffer) if across else STEP_BYTES) // size
+    width = (slab_bytes(region.buffer) if across else step) // size
     whole = int_value(region.extent[-1]) == shape[-1]
     units = (GROUP_ROWS, 1 if whole else width)
     if any(int_value(extent) != 1 for extent in region.extent[:-2]):
@@ -241,10 +257,11 @@ def is_operand(region: Region, across: bool) -> bool:
     return across or whole or _is_multiple(region.extent[-1], width)
 
 
-def _is_stageable(region: Region) -> bool:
+def _is_stageable(region: Region, across: bool, step: int) -> bool:
     """Whether a copy of a region in shared memory is an operand."""
     rows, columns = (int_value(extent) or 0 for extent in region.extent[-2:])
-    return rows % GROUP_ROWS == 0 and columns * element_bytes(str(region.buffer.dtype)) % SLABS[-1] == 0
+    row = SLABS[-1] if across else step
+    return rows % GROUP_ROWS == 0 and columns * element_bytes(str(region.buffer.dtype)) % row == 0
 
 
 def _is_multiple(start: object, unit: int) -> bool:

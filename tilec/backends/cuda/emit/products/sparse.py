@@ -1,10 +1,4 @@
-"""SparseWarpGemm as mma.sp: the values of A as a dense operand, two steps of B, and the values' places.
-
-A lane's word of places (PTX ISA, "Matrix fragments for multiply-accumulate operation with sparse matrix A"),
-for row group g = lane // 4 and t = lane % 4, with the lanes that count chosen by selector 0: of 16-bit types
-t = 0 and 1 hold 16 columns each from 16 t on, row g in the lower half, row g + 8 in the upper one; of 8-bit
-types all four hold 32 columns, those of t = 0 and 2 row g, of 1 and 3 row g + 8, from 32 (t // 2) on.
-"""
+"""SparseWarpGemm as mma.sp: the values of A as a dense operand, two steps of B, and the values' places."""
 
 from __future__ import annotations
 
@@ -18,11 +12,11 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.products.mma import ROWS, STEP_BYTES, sparse_instruction_name
 from tilec.backends.cuda.device.matrices import sparse_mma
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.products.operands import Operand, TiledOperand, bits
+from tilec.backends.cuda.emit.products.operands import Operand, TiledOperand
+from tilec.backends.cuda.emit.products.places import Places
 from tilec.backends.cuda.emit.products.warp_gemm import Operands, Product, Registers
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.nodes import SparseWarpGemm
-from tilec.ir.exprs import int_value
 from tilec.lowering.emission.statements import sequence, store_at
 from tilec.lowering.emission.storage import element_bytes
 
@@ -47,8 +41,8 @@ class SparseProduct(Product):
         assert isinstance(stmt, SparseWarpGemm)
         rows = self.tile.tiles[0]
         first = self.row * tirx.const(rows * ROWS, "int32")
-        element = element_bytes(self.types[0])
-        return left, _Pairs(right), _Places(stmt.e, stmt.trans_e, rows, first, element, self.ctx)
+        places = Places(stmt.e, stmt.trans_e, element_bytes(self.types[0]), self.ctx)
+        return left, _Pairs(right), _Words(places, rows, first)
 
     def words(self) -> tuple[int, ...]:
         """Four of each tile of A, four of each of B, one of places."""
@@ -105,17 +99,12 @@ class _Pairs:
 
 
 @dataclass(frozen=True, eq=False)
-class _Places(TiledOperand):
-    """The places of a sparse operand's values: a word for every 16 rows and step, from shared memory.
+class _Words(TiledOperand):
+    """The places of a sparse operand's values: a word for every 16 rows from ``first`` on and step."""
 
-    ``turned``: stored with the rows of A along its last axis; ``size``: bytes of an element of A."""
-
-    region: Region
-    turned: bool
+    places: Places
     tiles: int
     first: Expr
-    size: int
-    ctx: DeviceContext
 
     @property
     def each(self) -> int:
@@ -124,46 +113,5 @@ class _Places(TiledOperand):
 
     def load_tile(self, to: Var, place: int, tile: int, step: int) -> list[tirx.Stmt]:
         """The word of 16 rows."""
-        return [store_at(to, place, self._word(tile, step))]
-
-    def _word(self, tile: int, step: int) -> Expr:
-        number = partial(tirx.const, dtype="int32")
-        assert self.ctx.lane is not None
-        group = tirx.truncdiv(self.ctx.lane, number(4))
-        within = tirx.truncmod(self.ctx.lane, number(4))
-        row = self.first + number(tile * ROWS) + group
-        column = number(step * 2 * STEP_BYTES // self.size)
-        if self.size == 2:
-            start = column + tirx.truncmod(within, number(2)) * number(16)
-            upper = self._bits(row + number(8), start, 16)
-            return tirx.bitwise_or(
-                self._bits(row, start, 16), tirx.shift_left(upper, tirx.const(16, "uint32"))
-            )
-        lower = row + tirx.truncmod(within, number(2)) * number(8)
-        return self._bits(lower, column + tirx.truncdiv(within, number(2)) * number(32), 32)
-
-    def _bits(self, row: Expr, column: Expr, count: int) -> Expr:
-        """``count`` bits of a row, those of as many columns from ``column`` on, a multiple of that."""
-        number = partial(tirx.const, dtype="int32")
-        width = 8 * element_bytes(str(self.region.buffer.dtype))
-        at = tirx.truncdiv(column, number(width))
-        if width > count:
-            shift = tirx.Cast("uint32", tirx.truncmod(column, number(width)))
-            found = tirx.shift_right(self._element(row, at), shift)
-            return tirx.bitwise_and(found, tirx.const((1 << count) - 1, "uint32"))
-        word = self._element(row, at)
-        for part in range(1, count // width):
-            upper = self._element(row, at + number(part))
-            word = tirx.bitwise_or(word, tirx.shift_left(upper, tirx.const(part * width, "uint32")))
-        return word
-
-    def _element(self, row: Expr, column: Expr) -> Expr:
-        """An integer of the tile; of rows beyond it, whose results are ignored, the last one."""
-        region, ctx = self.region, self.ctx
-        rows = int_value(region.extent[-1 if self.turned else -2]) or 1
-        row = tirx.min(row, tirx.const(rows - 1, "int32"))
-        inner = (column, row) if self.turned else (row, column)
-        starts = [tirx.Cast("int32", ctx.value(start)) for start in region.start]
-        storage = ctx.storage(region.buffer)
-        place = storage.offset([*starts[:-2], starts[-2] + inner[0], starts[-1] + inner[1]])
-        return bits(storage.data.ptr_to([place]), element_bytes(str(region.buffer.dtype)))
+        first = self.first + tirx.const(tile * ROWS, "int32")
+        return [store_at(to, place, self.places.word(first, step * 2 * STEP_BYTES // self.places.size))]

@@ -10,7 +10,18 @@ from tilec.backends.cuda.analysis.pipelines.loads_ahead import load_of
 from tilec.backends.cuda.limits import gpu_limits, has_tma
 from tilec.backends.cuda.passes.waits.place_shared import pool_plan
 from tilec.backends.cuda.statement_roles.split.registers import blocks_by_registers
-from tilec.ir.nodes import Alloc, Block, Gemm, Kernel, Launch, Pipelined, Stmt, children, walk, with_children
+from tilec.ir.nodes import (
+    Alloc,
+    Block,
+    Kernel,
+    Launch,
+    Pipelined,
+    Stmt,
+    Unscaled,
+    children,
+    walk,
+    with_children,
+)
 from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
 from tilec.targets import SYSTEM_SHARED_BYTES
@@ -50,7 +61,7 @@ def _ahead(launch: Launch, target: Target) -> Launch:
 
 def _waits(loop: Pipelined) -> bool:
     """Whether a loop of products has one stage, and no order that its author gives."""
-    multiplies = any(isinstance(stmt, Gemm) for stmt in loop.body)
+    multiplies = any(isinstance(stmt, Unscaled) for stmt in loop.body)
     return multiplies and loop.num_stages == 1 and loop.stage is None and loop.order is None
 
 

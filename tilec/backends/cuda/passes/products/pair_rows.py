@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.layouts.tiles import static_extents
-from tilec.backends.cuda.nodes import WarpGemm, WarpgroupProduct
+from tilec.backends.cuda.nodes import SparseWarpgroupProduct, WarpGemm, WarpgroupProduct
 from tilec.ir.exprs import int_value, linear_in
 from tilec.ir.nodes import Block, Launch, Parallel, Stmt, walk
 from tilec.lowering.analysis.accesses import accesses
@@ -57,8 +57,10 @@ def _paired(stmt: Stmt) -> Stmt:
 
 
 def _takes(stmt: WarpGemm, made: set[Var]) -> bool:
-    """Whether a product of wgmma takes one of these fragments."""
-    return isinstance(stmt, WarpgroupProduct) and stmt.registers is None and stmt.a.buffer in made
+    """Whether a product of wgmma takes one of these fragments, and no places, which lie by rows, too."""
+    if not isinstance(stmt, WarpgroupProduct) or isinstance(stmt, SparseWarpgroupProduct):
+        return False
+    return stmt.registers is None and stmt.a.buffer in made
 
 
 def _made_of_words(launch: Launch) -> set[Var]:

@@ -22,7 +22,13 @@ from tilec.backends.cuda.analysis.products.mma import (
 from tilec.backends.cuda.analysis.products.turn_operands import is_read_across
 from tilec.backends.cuda.analysis.products.wgmma import Chooser
 from tilec.backends.cuda.limits import has_wgmma
-from tilec.backends.cuda.nodes import SparseWarpGemm, WarpGemm, WarpgroupProduct, WarpTile
+from tilec.backends.cuda.nodes import (
+    SparseWarpGemm,
+    SparseWarpgroupProduct,
+    WarpGemm,
+    WarpgroupProduct,
+    WarpTile,
+)
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import cast_to, int_value
 from tilec.ir.nodes import (
@@ -41,6 +47,7 @@ from tilec.ir.nodes import (
     SparseGemm,
     Stmt,
     Store,
+    Unscaled,
 )
 from tilec.ir.nodes.threads import LaneMma
 from tilec.ir.options import AGAINST_WGMMA, NO_ROLES
@@ -75,9 +82,9 @@ _FIT = (
 class SelectInstructions(Pass):
     """In: products. Out: WarpgroupProduct where wgmma has the types and the tile, WarpGemm where mma.sync has
     them, with operands in a type and a place that it takes (a copy through shared memory where they are not),
-    SparseWarpGemm where mma.sp has them (a dense tile and its product where not), ScaledWarpGemm of a
-    ScaledGemm; else a Parallel of dot products. Other families than CUDA's have ``matrices`` of their own in
-    place of mma.sync."""
+    SparseWarpgroupProduct or SparseWarpGemm of a SparseGemm where wgmma.sp or mma.sp has them (a dense tile
+    and its product where neither does), ScaledWarpGemm of a ScaledGemm; else a Parallel of dot products.
+    Other families than CUDA's have ``matrices`` of their own in place of mma.sync."""
 
     matrices: Matrices = MMA
 
@@ -109,7 +116,7 @@ class _Selection:
 
     def _selected(self, stmt: Stmt, warps: int) -> list[Stmt]:
         if isinstance(stmt, SparseGemm):
-            return _sparse(stmt, warps, self.target, self.roads, self.matrices)
+            return self._sparse(stmt, warps)
         if isinstance(stmt, ScaledGemm):
             return _scaled(stmt, warps, self.roads, self.matrices)
         if isinstance(stmt, LaneMma):
@@ -128,6 +135,20 @@ class _Selection:
         self.roads.append(road_of(stmt, "wgmma", f"wgmma {tile.instruction}{how}"))
         before, product, after = _placed(ready, tile)
         return [*turning, *before, WarpgroupProduct(**vars(product), types=types), *after]
+
+    def _sparse(self, stmt: SparseGemm, warps: int) -> list[Stmt]:
+        """By wgmma.sp where the target has it, else by the instructions of warps."""
+        found = self._chooser.product(stmt, warps) if has_wgmma(self.target) else None
+        if found is None or isinstance(found, str):
+            lost = None if found is None else Loss("wgmma", found, _FIT_GROUPS)
+            return _sparse_by_warps(stmt, warps, self.target, self.roads, self.matrices, lost)
+        tile, types = found
+        turning, ready = self._chooser.turned(stmt)
+        self.roads.append(road_of(stmt, "wgmma", f"wgmma.sp {tile.instruction}"))
+        before, product, after = _placed(ready, tile)
+        e = _in_memory(ready.e, ready, before)
+        made = SparseWarpgroupProduct(**vars(product), types=types, e=e, trans_e=ready.trans_e)
+        return [*turning, *before, made, *after]
 
 
 def _agreed(stmt: Stmt, policies: dict[Var, int]) -> Stmt:
@@ -161,10 +182,10 @@ def _by_warps(
     return [*fitted.before, *before, product, *after, *fitted.after]
 
 
-def _sparse(
-    gemm: SparseGemm, warps: int, target: Target, roads: list[Road], matrices: Matrices
+def _sparse_by_warps(
+    gemm: SparseGemm, warps: int, target: Target, roads: list[Road], matrices: Matrices, lost: Loss | None
 ) -> list[Stmt]:
-    """By mma.sp, or as a product of a dense tile."""
+    """By mma.sp, or as a product of a dense tile; ``lost``: why not by wgmma."""
     tile = sparse_tile(gemm, warps, target)
     if not isinstance(tile, str) and not is_slice(gemm.c):
         tile = "its result is no equal slice of a fragment"
@@ -176,15 +197,10 @@ def _sparse(
             for part in expand_sparse(gemm)
             for new in (_by_warps(part, warps, target, roads, matrices) if isinstance(part, Gemm) else [part])
         ]
-    without_wgmma = Loss("warp_roles", "T.gemm_sp has no form with wgmma.mma_async.sp", "use T.gemm for it")
-    lost = without_wgmma if has_wgmma(target) else None
     roads.append(road_of(gemm, "mma.sync", f"mma.sp {tile.instruction}", lost))
     before: list[Stmt] = []
     after: list[Stmt] = []
-    a, e, b = (
-        _staged(region, gemm, before) if region.buffer.scope() == "local.fragment" else region
-        for region in (gemm.a, gemm.e, gemm.b)
-    )
+    a, e, b = (_in_memory(region, gemm, before) for region in (gemm.a, gemm.e, gemm.b))
     c = gemm.c if gemm.c.buffer.scope() == "local.fragment" else _fragment(gemm.c, gemm, before, after)
     turned = gemm.trans_a, gemm.trans_b
     product = SparseWarpGemm(a, b, c, *turned, gemm.clear, tile, e, gemm.trans_e, loc=gemm.loc)
@@ -196,10 +212,7 @@ def _scaled(gemm: ScaledGemm, warps: int, roads: list[Road], matrices: Matrices)
     tile, instruction = matrices.scaled(gemm, warps)
     before: list[Stmt] = []
     after: list[Stmt] = []
-    a, b, sfa, sfb = (
-        _staged(region, gemm, before) if region.buffer.scope() == "local.fragment" else region
-        for region in (gemm.a, gemm.b, gemm.sfa, gemm.sfb)
-    )
+    a, b, sfa, sfb = (_in_memory(region, gemm, before) for region in (gemm.a, gemm.b, gemm.sfa, gemm.sfb))
     c = gemm.c if gemm.c.buffer.scope() == "local.fragment" else _fragment(gemm.c, gemm, before, after)
     roads.append(road_of(gemm, matrices.kind, f"{matrices.kind} {instruction}"))
     turned = gemm.trans_a, gemm.trans_b
@@ -209,7 +222,7 @@ def _scaled(gemm: ScaledGemm, warps: int, roads: list[Road], matrices: Matrices)
 
 
 def _placed(
-    gemm: Gemm, tile: WarpTile, statement: type[WarpGemm] = WarpGemm
+    gemm: Unscaled, tile: WarpTile, statement: type[WarpGemm] = WarpGemm
 ) -> tuple[list[Stmt], WarpGemm, list[Stmt]]:
     """The product on tensor cores, and copies of operands that are not where the instruction takes them."""
     before: list[Stmt] = []
@@ -217,8 +230,7 @@ def _placed(
     a, b, c = gemm.a, gemm.b, gemm.c
     if a.buffer.scope() == "local.fragment" and not is_register_operand(gemm, tile.of_warpgroups):
         a = _staged(a, gemm, before)
-    if b.buffer.scope() == "local.fragment":
-        b = _staged(b, gemm, before)
+    b = _in_memory(b, gemm, before)
     if c.buffer.scope() != "local.fragment":
         c = _fragment(c, gemm, before, after)
     product = statement(a, b, c, gemm.trans_a, gemm.trans_b, gemm.clear, tile, loc=gemm.loc)
@@ -228,6 +240,11 @@ def _placed(
 def _tile_like(region: Region, scope: str) -> Var:
     name = f"{region.buffer.name}_{'shared' if scope == 'shared.dyn' else 'held'}"
     return tirx.decl_buffer(tuple(region.extent), str(region.buffer.dtype), name=name, scope=scope)
+
+
+def _in_memory(region: Region, gemm: Stmt, before: list[Stmt]) -> Region:
+    """A region of a shared tile, or a copy of a fragment's in one."""
+    return _staged(region, gemm, before) if region.buffer.scope() == "local.fragment" else region
 
 
 def _staged(region: Region, gemm: Stmt, before: list[Stmt]) -> Region:
@@ -258,10 +275,7 @@ def _plain(gemm: Gemm) -> list[Stmt]:
             remedy="use constant tile sizes",
         )
     before: list[Stmt] = []
-    a, b = (
-        _staged(region, gemm, before) if region.buffer.scope() == "local.fragment" else region
-        for region in (gemm.a, gemm.b)
-    )
+    a, b = (_in_memory(region, gemm, before) for region in (gemm.a, gemm.b))
     i, j, k = (tirx.Var(name, "int32") for name in "ijk")
     result, clear = str(gemm.c.buffer.dtype), gemm.clear
     if int_value(clear) is None:  # what is cleared may never have been written: read it nowhere before

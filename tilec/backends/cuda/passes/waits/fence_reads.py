@@ -11,7 +11,7 @@ before its ring is given back, and it began with what they had read.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from tilec.backends.cuda.nodes import (
     HeldProduct,
     ProductsWait,
     ProxyFence,
+    SparseWarpgroupProduct,
     TensorCommit,
     TensorProduct,
     TensorStore,
@@ -127,11 +128,21 @@ class _Fences:
 
 
 def _read_by_threads(block: Block, starts: bool) -> set[Var]:
-    """The buffers that threads read by themselves: operands that they bring for a product, too, where they
-    start cp.async, behind which loads were seen to wait."""
-    own = (stmt for stmt in walk(block) if not isinstance(stmt, (*_UNITS, GiveBack)))
-    brought = (stmt for stmt in walk(block) if starts and isinstance(stmt, BringOperand))
-    return {buffer for stmt in (*own, *brought) for buffer in read(stmt)}
+    """The buffers that threads read by themselves: what they bring for a product, too, where they start
+    cp.async, behind which loads were seen to wait."""
+    own = {
+        buffer for stmt in walk(block) if not isinstance(stmt, (*_UNITS, GiveBack)) for buffer in read(stmt)
+    }
+    return own | set(_brought(block)) if starts else own
+
+
+def _brought(block: Block) -> Iterator[Var]:
+    """What threads read for products that are waited for."""
+    for stmt in walk(block):
+        if isinstance(stmt, BringOperand):
+            yield stmt.a.buffer
+        elif isinstance(stmt, SparseWarpgroupProduct):
+            yield stmt.e.buffer
 
 
 def _may_wait(stmt: Stmt, block: Block, position: int) -> bool:

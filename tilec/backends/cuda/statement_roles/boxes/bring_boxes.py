@@ -10,10 +10,10 @@ from tilec.backends.cuda.limits import has_tma
 from tilec.backends.cuda.nodes import BoxLoad
 from tilec.backends.cuda.passes.threads.open_barriers import announced_in, by_threads
 from tilec.backends.cuda.statement_roles.boxes.loaded_boxes import check_box
-from tilec.backends.cuda.statement_roles.rings.plan import has_slabs
+from tilec.backends.cuda.statement_roles.rings.plan import is_of_boxes, places_in
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need, without_refusals
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Alloc, Gemm, Kernel, Launch, ScaledGemm, Stmt, walk
+from tilec.ir.nodes import PRODUCTS, Alloc, Kernel, Launch, Stmt, walk
 from tilec.ir.nodes.barriers import BulkLoad
 from tilec.ir.options import AGAINST_TMA, NO_TMA
 from tilec.ir.roads import Road
@@ -63,12 +63,9 @@ class _Boxes(ScopedRewrite):
         stmts = list(walk(launch.body))
         self._allocs = {stmt.buffer: stmt for stmt in stmts if isinstance(stmt, Alloc)}
         self._operands = {
-            region.buffer
-            for gemm in stmts
-            if isinstance(gemm, (Gemm, ScaledGemm))
-            for region in (gemm.a, gemm.b)
+            region.buffer for gemm in stmts if isinstance(gemm, PRODUCTS) for region in (gemm.a, gemm.b)
         }
-        self._named = addressed_in(launch.body)
+        self._named, self._places = addressed_in(launch.body), places_in(launch.body)
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """A load as a box; others as they are."""
@@ -95,7 +92,7 @@ class _Boxes(ScopedRewrite):
         need(stmt.src.buffer not in self._changed, f"the launch writes {stmt.src.buffer.name}")
         need(tile not in self._named, f"foreign code gets the address of {tile.name}")
         need(
-            has_slabs(self._allocs[tile]),
+            is_of_boxes(self._allocs[tile], tile in self._places),
             f"T.annotate_layout gives {tile.name} another order than TMA writes",
             remedy="leave it out",
         )

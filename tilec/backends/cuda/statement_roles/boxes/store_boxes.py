@@ -16,7 +16,7 @@ from tilec.backends.cuda.nodes import BoxLoad, TensorAdd, TensorStore
 from tilec.backends.cuda.passes.waits.place_shared import pool_plan
 from tilec.backends.cuda.statement_roles.boxes.added_boxes import AddedBox, added_box, is_add
 from tilec.backends.cuda.statement_roles.boxes.loaded_boxes import check_box
-from tilec.backends.cuda.statement_roles.rings.plan import has_slabs
+from tilec.backends.cuda.statement_roles.rings.plan import is_of_boxes
 from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.ir.exprs import loads
@@ -155,7 +155,7 @@ class _Stores(ScopedRewrite):
         need(self._writers[tensor] == writers[tensor], f"threads write {tensor.name}, too")
         need(tile not in self._named, f"foreign code gets the address of {tile.name}")
         need(
-            tile not in self._allocs or has_slabs(self._allocs[tile]),
+            tile not in self._allocs or is_of_boxes(self._allocs[tile], False),
             f"T.annotate_layout gives {tile.name} another order",
         )
         check_box(stmt.dst, stmt.dst.start, stmt.src, True, self.facts)

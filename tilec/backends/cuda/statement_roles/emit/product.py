@@ -92,7 +92,7 @@ class Operand:
 @emits(WarpgroupProduct)
 def _product(stmt: WarpgroupProduct, ctx: DeviceContext) -> None:
     """All steps along K, as one group."""
-    _Product(stmt, ctx).issue()
+    Product(stmt, ctx).issue()
     ptx("wgmma.commit_group.sync.aligned")
 
 
@@ -100,18 +100,19 @@ def _product(stmt: WarpgroupProduct, ctx: DeviceContext) -> None:
 def _side_by_side(stmt: SideBySide, ctx: DeviceContext) -> None:
     """All columns by one instruction each step, as the first one's group; those of the others are empty, as
     waits count them."""
-    first, *others = (_Product(each, ctx) for each in stmt.body if isinstance(each, WarpgroupProduct))
+    first, *others = (Product(each, ctx) for each in stmt.body if isinstance(each, WarpgroupProduct))
     first.beside = others
     first.issue()
     for _ in stmt.body:
         ptx("wgmma.commit_group.sync.aligned")
 
 
-class _Product:
+class Product:
     """The instructions of one warpgroup. ``beside``: products whose sums the same instructions add to, behind
-    its own."""
+    its own; ``opcode`` begins their name, ``spread`` is how many steps of B one of A has."""
 
-    beside: Sequence[_Product] = ()
+    opcode, spread = "wgmma.mma_async.sync.aligned", 1
+    beside: Sequence[Product] = ()
 
     def __init__(self, stmt: WarpgroupProduct, ctx: DeviceContext) -> None:
         self.stmt, self.ctx = stmt, ctx
@@ -130,68 +131,87 @@ class _Product:
         first_b = let("b", b.descriptor(self.column))
         left = self._left()
         ptx("wgmma.fence.sync.aligned")
-        name = f"wgmma.mma_async.sync.aligned.{self._shape}.{self.stmt.types}"
         template: Any = None
         for step in range(self.stmt.tile.steps):
             for row in range(self.rows):
                 for first in range(0, self.columns, self.stmt.width):
-                    operands = [*left(step, row), first_b + b.step(step, first), self._adds(step)]
-                    template = self._instruction(name, template, row, first, operands)
+                    operands = [*left(step, row), first_b + b.step(step * self.spread, first)]
+                    template = self.instruction(template, step, row, first, operands)
                     run(template)
 
-    def _instruction(self, name: str, template: Any, row: int, first: int, operands: list[Expr]) -> Any:
+    def instruction(self, template: Any, step: int, row: int, first: int, operands: list[Expr]) -> Any:
         """One instruction, like ``template`` where there is one."""
-        dtype = str(self.stmt.c.buffer.dtype)
-        if dtype != "float32":
-            data, size = self.ctx.fragments[self.stmt.c.buffer].data, element_bytes(dtype)
-            tail = () if dtype == "int32" else (1, 1, *self._sides)
-            helper = wgmma(name, dtype, self.stmt.width * size // 8, self._from_registers, tail)
-            return helper.call(data.ptr_to([self._first_sum(row, first)]), *operands)
+        if not self.is_in_table:
+            helper = wgmma(self.name, self.dtype, self.sums_each, self.from_registers, self.tail)
+            return helper.call(self.sums_at(row, first), *operands, self.adds(step))
         sums = self._sums(row, first)
         if template is not None:
-            return with_operands(template, dict(enumerate([*sums, *operands])))
-        *rest, adds = operands
-        return instruction(name)(*sums, *rest, T.ptx.pred(adds), 1, 1, *self._sides)
+            return with_operands(template, dict(enumerate([*sums, *operands, self.adds(step)])))
+        return instruction(self.name)(*sums, *operands, T.ptx.pred(self.adds(step)), *self.tail)
 
     @property
-    def _shape(self) -> str:
-        """Of an instruction, in its name."""
+    def is_in_table(self) -> bool:
+        """Whether TVM's table has the instruction with the type of its sums."""
+        return self.dtype == "float32"
+
+    @property
+    def dtype(self) -> str:
+        """Of the sums."""
+        return str(self.stmt.c.buffer.dtype)
+
+    @property
+    def sums_each(self) -> int:
+        """Registers of an instruction's sums."""
+        return self.stmt.width * element_bytes(self.dtype) // 8
+
+    def sums_at(self, row: int, first: int) -> Expr:
+        """The address of an instruction's sums."""
+        return self.ctx.fragments[self.stmt.c.buffer].data.ptr_to([self._first_sum(row, first)])
+
+    @property
+    def tail(self) -> tuple[int, ...]:
+        """Signs and sides of operands, of types that have them."""
+        return () if self.dtype == "int32" else (1, 1, *self._sides)
+
+    @property
+    def name(self) -> str:
+        """The instruction."""
         rest, _, depth = self.stmt.tile.instruction.rpartition("k")
         rows, _, columns = rest.rpartition("n")
-        return f"{rows}n{int(columns) * (1 + len(self.beside))}k{depth}"
+        wide = int(columns) * (1 + len(self.beside))
+        return f"{self.opcode}.{rows}n{wide}k{depth}.{self.stmt.types}"
 
     @property
     def _sides(self) -> list[int]:
         """Which operands in shared memory lie across K, of types that may."""
         sides = [int(self.stmt.trans_a), int(not self.stmt.trans_b)]
-        return [] if self._size != 2 else sides[1:] if self._from_registers else sides
+        return [] if self._size != 2 else sides[1:] if self.from_registers else sides
 
     @property
     def _size(self) -> int:
         return element_bytes(str(self.stmt.b.buffer.dtype))
 
     @property
-    def _from_registers(self) -> bool:
+    def from_registers(self) -> bool:
+        """Whether the A operand is in registers."""
         return self.stmt.a.buffer in self.ctx.fragments or self.stmt.registers is not None
 
     def _left(self) -> Any:
         """What gives the A operand of a step and a row of instructions."""
-        if self._from_registers:
+        if self.from_registers:
             words = self._words()
             count = self.stmt.tile.steps
 
             def held(step: int, row: int) -> list[Expr]:
                 at = (row * count + step) * 4
-                if str(self.stmt.c.buffer.dtype) != "float32":
-                    return [words.ptr_to([at])]
-                return [words[at + q] for q in range(4)]
+                return [words[at + q] for q in range(4)] if self.is_in_table else [words.ptr_to([at])]
 
             return held
         a = Operand(self.stmt.a, self.stmt.trans_a, self.ctx)
         first = let("a", a.descriptor(self.row))
         return lambda step, row: [first + a.step(step, row * ROWS)]
 
-    def _adds(self, step: int) -> Expr:
+    def adds(self, step: int) -> Expr:
         """Whether an instruction adds to its sums."""
         if step:
             return tirx.const(1, "uint32")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from tvm import sym
 
 from tilec.backends.cuda.analysis.products.wgmma import WIDEST
-from tilec.backends.cuda.nodes import SideBySide, WarpgroupProduct
+from tilec.backends.cuda.nodes import SideBySide, SparseWarpgroupProduct, WarpgroupProduct
 from tilec.ir.exprs import int_value, same_all
 from tilec.ir.nodes import Block, Launch, Region, Stmt
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
@@ -52,6 +52,8 @@ def _follows(run: Sequence[WarpgroupProduct], stmt: WarpgroupProduct) -> bool:
 
 def _takes_more_sums(product: WarpgroupProduct) -> bool:
     """Whether an instruction of a product may add to other registers beside its own."""
+    if isinstance(product, SparseWarpgroupProduct):
+        return False
     in_shared = product.a.buffer.scope() == "shared.dyn"
     return in_shared and str(product.c.buffer.dtype) == "float32" and int_value(product.clear) is not None
 

@@ -28,8 +28,10 @@ from tilec.ir.nodes import (
     Launch,
     Parallel,
     Pipelined,
+    SparseGemm,
     Stmt,
     Store,
+    Unscaled,
     walk,
 )
 from tilec.ir.traits import buffers
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 #: What of a trip keeps threads busy for no longer than products take.
-_LIGHT = (Alloc, Bind, Fill, For, Gemm, If, Pipelined, TurnTile)
+_LIGHT = (Alloc, Bind, Fill, For, Gemm, If, Pipelined, SparseGemm, TurnTile)
 #: Stages from which on one more gains less than room for what later passes need.
 _MANY = 8
 
@@ -147,7 +149,7 @@ def _spans_trips(ring: Ring, body: Block) -> bool:
 def _only_makes(body: Block, brought: Set[Stmt]) -> bool:
     """Whether threads touch no sums of a trip's products: they make operands beside those of other trips.
     Several blocks of a multiprocessor are beside each other anyway."""
-    sums = {stmt.c.buffer for stmt in walk(body) if isinstance(stmt, Gemm)}
+    sums = {stmt.c.buffer for stmt in walk(body) if isinstance(stmt, Unscaled)}
     others = (stmt for stmt in walk(body) if not isinstance(stmt, _LIGHT) and stmt not in brought)
     return not any(sums & set(buffers(stmt)) for stmt in others)
 

@@ -24,6 +24,7 @@ from tilec.backends.cuda.statement_roles.split.slices import Program, all_needed
 from tilec.backends.cuda.statement_roles.split.tile_turns import turns_at_tiles
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import int_value
+from tilec.ir.layout import Layout
 from tilec.ir.nodes import (
     Alloc,
     Bind,
@@ -35,6 +36,7 @@ from tilec.ir.nodes import (
     Launch,
     Pipelined,
     Reduce,
+    SparseGemm,
     Stmt,
     While,
     children,
@@ -128,11 +130,13 @@ def _of_rings(found: Loads, launch: Launch, program: Program) -> tuple[dict[Stmt
 
 
 class _Uses:
-    """The tiles of a launch that foreign code gets the address of, and those that reductions read."""
+    """The tiles of a launch that foreign code gets the address of, those that reductions read, and those that
+    say where values of sparse operands are."""
 
     def __init__(self, body: Block) -> None:
         self.body, self.addressed = body, addressed_in(body)
         self.reduced = {stmt.src.buffer for stmt in walk(body) if isinstance(stmt, Reduce)}
+        self.places = places_in(body)
 
 
 def _obstacle(
@@ -147,7 +151,7 @@ def _obstacle(
         return f"places of loads are looked up in {tile.name}"
     if tile in uses.addressed:
         return f"foreign code gets the address of {tile.name}"
-    if not has_slabs(alloc):
+    if not is_of_boxes(alloc, tile in uses.places):
         return f"T.annotate_layout gives {tile.name} another order than TMA writes"
     if tile in uses.reduced:
         return f"a reduction reads {tile.name} from shared memory"
@@ -156,11 +160,19 @@ def _obstacle(
     return None
 
 
-def has_slabs(alloc: Alloc) -> bool:
-    """Whether no layout is asked for that TMA does not write."""
+def is_of_boxes(alloc: Alloc, in_rows: bool) -> bool:
+    """Whether no layout is asked for that TMA does not write: slabs or, of a tile that lies ``in_rows``, rows
+    one behind the other."""
     if alloc.asked is None:
         return True
+    if in_rows:
+        return alike(alloc.asked.layout, Layout.row_major(static_extents(alloc.buffer)))
     return slab_bytes(alloc.buffer) != 0 and alike(alloc.asked.layout, slabs(alloc.buffer))
+
+
+def places_in(body: Block) -> set[Var]:
+    """The tiles that say where values of sparse operands are."""
+    return {stmt.e.buffer for stmt in walk(body) if isinstance(stmt, SparseGemm)}
 
 
 def _is_ring(tile: Var, body: Block, loads: Set[Stmt]) -> bool:
@@ -253,13 +265,14 @@ def _ring(
     around = {outer for stmt in stmts for outer in program.around[stmt]}
     by_products = all(
         stmt in wide
-        and not _reads_across(stmt, tiles)
+        and not _is_read_by_lanes(stmt, tiles)
         and all(outer in around or _always_runs(outer) for outer in program.around[stmt])
         for stmt in users
     )
     by_threads = _by_threads(own)
     size = brought if by_threads else brought + sum(map(gap, tiles))
-    fenced = by_threads and any(load.width for load in own) and any(stmt in wide for stmt in users)
+    by_units = any(stmt in wide and not _is_read_by_lanes(stmt, tiles) for stmt in users)
+    fenced = by_threads and any(load.width for load in own) and by_units
     return Ring(tiles, stages, size, brought, by_products, by_threads, fenced)
 
 
@@ -271,8 +284,10 @@ def _always_runs(stmt: Stmt) -> bool:
     return not isinstance(stmt, (If, While))
 
 
-def _reads_across(stmt: Stmt, tiles: tuple[Var, ...]) -> bool:
-    """Whether lanes read one of the tiles for a product."""
+def _is_read_by_lanes(stmt: Stmt, tiles: tuple[Var, ...]) -> bool:
+    """Whether lanes read one of the tiles for a product: an operand across K, or where values are."""
+    if isinstance(stmt, SparseGemm):
+        return stmt.e.buffer in tiles
     return isinstance(stmt, Gemm) and is_read_across(stmt) and stmt.a.buffer in tiles
 
 

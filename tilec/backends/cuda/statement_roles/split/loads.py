@@ -21,16 +21,15 @@ from tilec.ir.analysis.renaming import copied
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, substitute
 from tilec.ir.nodes import (
     LOOPS,
+    PRODUCTS,
     Alloc,
     Bind,
     Copy,
     For,
-    Gemm,
     Kernel,
     Launch,
     Parallel,
     Pipelined,
-    ScaledGemm,
     Stmt,
     is_global,
     walk,
@@ -173,7 +172,7 @@ class Loads(ScopedRewrite):
         self._operands = {
             region.buffer
             for stmt in program.around
-            if isinstance(stmt, (Gemm, ScaledGemm))
+            if isinstance(stmt, PRODUCTS)
             for region in (stmt.a, stmt.b)
         }
         self.block(launch.body)

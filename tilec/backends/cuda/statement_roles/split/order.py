@@ -14,7 +14,7 @@ from tilec.backends.cuda.statement_roles.split.registers import handed_on
 from tilec.backends.cuda.statement_roles.split.slices import Program
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import LOOPS, Alloc, Assume, Bind, Block, For, Gemm, If, Launch, Pipelined, Stmt, walk
+from tilec.ir.nodes import LOOPS, PRODUCTS, Alloc, Assume, Bind, Block, For, If, Launch, Pipelined, Stmt, walk
 from tilec.ir.nodes.barriers import AllocBarrier
 from tilec.ir.traits import expressions
 from tilec.lowering.emission.memory import tile_bytes
@@ -61,7 +61,7 @@ def _takes_long(stmt: Stmt) -> bool:
     """Whether a tile takes longer or shorter with what a statement decides: a loop, or a branch around loops
     or products; what a branch does to elements alone is short."""
     if isinstance(stmt, If):
-        return any(isinstance(inner, (*LOOPS, Gemm)) for inner in walk((stmt,)))
+        return any(isinstance(inner, (*LOOPS, *PRODUCTS)) for inner in walk((stmt,)))
     return is_loop(stmt)
 
 

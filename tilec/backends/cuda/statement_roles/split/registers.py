@@ -12,7 +12,7 @@ from tilec.backends.cuda.analysis.layouts.tiles import static_extents
 from tilec.backends.cuda.idioms.flow import overwrites
 from tilec.backends.cuda.nodes import ThreadLoop, WarpGemm
 from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, WARPGROUP, shared_out
-from tilec.ir.nodes import Alloc, Block, Gemm, Launch, Parallel, Stmt, walk
+from tilec.ir.nodes import Alloc, Block, Gemm, Launch, Parallel, SparseGemm, Stmt, walk
 from tilec.ir.nodes.barriers import WARP, Group, SetRegisters
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.uses import used_in
@@ -144,7 +144,7 @@ def _uses(stmt: Stmt, buffer: Var) -> bool:
 
 def _begins(stmt: Stmt, buffer: Var) -> bool:
     """Whether a statement gives a fragment what it holds."""
-    if isinstance(stmt, (Gemm, WarpGemm)):
+    if isinstance(stmt, (Gemm, SparseGemm, WarpGemm)):
         return bool(stmt.clear and stmt.c.buffer.same_as(buffer))
     if isinstance(stmt, ThreadLoop):
         stmt = Parallel(stmt.vars, stmt.extents, stmt.body)

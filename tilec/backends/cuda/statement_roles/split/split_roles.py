@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.blocks.threads import has_groups, thread_count
 from tilec.backends.cuda.analysis.pipelines.loads_ahead import load_of
 from tilec.backends.cuda.analysis.products.fit_operands import fit
-from tilec.backends.cuda.analysis.products.mma import MMA
+from tilec.backends.cuda.analysis.products.mma import MMA, sparse_tile
 from tilec.backends.cuda.analysis.products.wgmma import Chooser
 from tilec.backends.cuda.idioms.grids.open_tile_loops import OpenTileLoops
 from tilec.backends.cuda.idioms.grids.part_flat_grids import PartFlatGrids
@@ -53,6 +53,7 @@ from tilec.backends.cuda.warp_roles.unfit import (
 )
 from tilec.ir.analysis.renaming import copied
 from tilec.ir.nodes import (
+    PRODUCTS,
     Alloc,
     Block,
     Gemm,
@@ -60,7 +61,9 @@ from tilec.ir.nodes import (
     Launch,
     Pipelined,
     ScaledGemm,
+    SparseGemm,
     Stmt,
+    Unscaled,
     children,
     walk,
 )
@@ -103,7 +106,7 @@ class SplitRoles(Pass):
 def split(kernel: Kernel, launch: Launch, target: Target, halves: bool = False) -> Launch:
     """A launch with its roles. ``halves``: rings have the stages that there is room for where a block has
     half of each second operand, to which the launch has yet to be brought."""
-    if not any(isinstance(stmt, (Gemm, ScaledGemm)) for stmt in walk(launch.body)) or has_groups(launch):
+    if not any(isinstance(stmt, PRODUCTS) for stmt in walk(launch.body)) or has_groups(launch):
         return launch
     copying = CopyBoxes().launch(launch)
     for form in dict.fromkeys((_with_joined_trips(kernel, copying, target), copying)):
@@ -211,11 +214,13 @@ def _check(launch: Launch, target: Target) -> set[Stmt]:
     odd = next(_ordered(launch.body, False), None)
     need(odd is None, "its author orders threads by barriers", odd)
     stmts = list(walk(launch.body))
-    products = [stmt for stmt in stmts if isinstance(stmt, Gemm)]
+    products = [stmt for stmt in stmts if isinstance(stmt, Unscaled)]
     chooser, by_groups = Chooser(launch, None), has_wgmma(target)
     found = {
         gemm: chooser.product(gemm, threads // WARP)
         if by_groups
+        else sparse_tile(gemm, threads // WARP, target)
+        if isinstance(gemm, SparseGemm)
         else MMA.tile(fit(gemm, target).gemm, threads // WARP, target)
         for gemm in products
     }

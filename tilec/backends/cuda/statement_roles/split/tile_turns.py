@@ -46,8 +46,10 @@ from tilec.ir.nodes import (
     If,
     Launch,
     Pipelined,
+    SparseGemm,
     Stmt,
     Store,
+    Unscaled,
     walk,
 )
 from tilec.ir.nodes.barriers import SCOPE, AllocBarrier, WaitPhase
@@ -61,7 +63,7 @@ if TYPE_CHECKING:
     from tilec.backends.cuda.statement_roles.split.slices import Program
 
 #: What stands beside products and loads in a loop whose threads do nothing else.
-_LIGHT = (Alloc, Assume, Bind, Gemm, *LOOPS)
+_LIGHT = (Alloc, Assume, Bind, Gemm, SparseGemm, *LOOPS)
 #: Warpgroups that take turns where an author has one.
 GROUPS = 2
 #: Columns from which the products of one warpgroup keep tensor cores busy, and rows of tiles that wait for
@@ -114,10 +116,9 @@ def _only_multiplies(launch: Launch, loads: Collection[Stmt]) -> bool:
     brought = {inner for load in loads for inner in walk((load,))}
     loops = [stmt for stmt in walk(launch.body) if is_loop(stmt) and _multiplies(stmt)]
     light = all(isinstance(stmt, _LIGHT) or stmt in brought for loop in loops for stmt in walk((loop,)))
-    products = [stmt for stmt in walk(launch.body) if isinstance(stmt, Gemm)]
-    return light and all(
-        chooser.takes(stmt, WARPGROUP // WARP) and _is_apt(static_extents(stmt.c.buffer)) for stmt in products
-    )
+    products = [stmt for stmt in walk(launch.body) if isinstance(stmt, Unscaled)]
+    fit = all(not isinstance(chooser.product(stmt, WARPGROUP // WARP), str) for stmt in products)
+    return light and fit and all(_is_apt(static_extents(stmt.c.buffer)) for stmt in products)
 
 
 def _is_apt(extents: tuple[int, ...]) -> bool:
@@ -127,7 +128,7 @@ def _is_apt(extents: tuple[int, ...]) -> bool:
 
 
 def _multiplies(loop: Stmt) -> bool:
-    return any(isinstance(stmt, Gemm) for stmt in walk((loop,)))
+    return any(isinstance(stmt, Unscaled) for stmt in walk((loop,)))
 
 
 class TileTurns:
