@@ -48,6 +48,7 @@ MORE = [
     ((128, 128, 256), "uint8", "int32", "int32", (0, 0, 0), (64, 128, 128), 128, "m64n128k64"),
     ((128, 128, 256), "int8", "uint8", "int32", (1, 0, 1), (64, 128, 64), 128, "m64n128k64"),
     ((64, 256, 128), "float16", "int32", "float32", (0, 0, 1), (64, 256, 64), 256, "m64n128k32"),
+    ((64, 256, 256), "int8", "uint8", "int32", (0, 0, 1), (64, 256, 128), 128, "m64n256k64"),
     ((64, 64, 192), "bfloat16", "uint8", "float32", (0, 0, 1), (64, 64, 96), 128, "m64n64k32"),
 ]
 
@@ -111,6 +112,7 @@ def test_it_has_the_roles_of_a_product():
     assert "a loading warp, computing warpgroups 2, TMA rings of a 2, e 2, b 2 stages" in says(launch)
     for part in ("A -> a: TMA", "E -> e: TMA", "B -> b: TMA"):
         assert part in says(launch)
+    assert any("no strategy does: none has sparse products" in note for note in launch.notes)
     short = product(4096, 4096, 4096, "float16", "uint8", "float32", (0, 0, 1), (128, 256, 64), 256)
     assert "E -> e: cp.async of 8 bytes by the loading warpgroup" in says(launch_of(short))
     turns = product(4096, 4096, 4096, "int8", "uint8", "int32", (0, 0, 1), (128, 128, 128), 256)

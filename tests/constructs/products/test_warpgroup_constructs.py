@@ -75,6 +75,12 @@ def test_types_of_operands_and_sums(dtype, acc, held):
     check(128, 32, 64, dtype, acc, scopes=(held, "shared"))
 
 
+def test_256_columns_of_integers_are_one_instruction():
+    (road,) = roads(product(64, 256, 64, "int8", "int32"))
+    assert "wgmma m64n256k32" in road
+    check(64, 256, 64, "int8", "int32")
+
+
 @pytest.mark.parametrize("dtype", ["int8", "float32", "float16"])
 def test_a_in_registers_of_warpgroups_that_share_rows_and_columns(dtype):
     acc = "int32" if dtype == "int8" else "float32"

@@ -126,6 +126,8 @@ class AssignRoles(Pass):
         """The launch with the roles of the first strategy that takes it; Unfit with the first reason where
         none does."""
         check_hints(launch)
+        sparse = next((stmt for stmt in ir.walk(launch.body) if isinstance(stmt, ir.SparseGemm)), None)
+        need(sparse is None, "none has sparse products", sparse)
         reasons = []
         for strategy in self.strategies:
             try:

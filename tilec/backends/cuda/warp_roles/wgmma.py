@@ -13,7 +13,6 @@ from tilec.backends.cuda.analysis.products.wgmma import (
     ROWS,
     STEP_BYTES,
     WIDEST,
-    WIDEST_INTEGERS,
     holds_product,
     instruction_types,
 )
@@ -25,6 +24,8 @@ from tilec.lowering.emission.storage import element_bytes
 
 #: Bytes of the rows that operands fall into.
 ROW_BYTES = 128
+#: Columns of the widest product of integers in TVM's table of instructions.
+WIDEST_INTEGERS = 224
 
 #: Registers that a consumer needs beside its accumulators.
 _OTHER_REGISTERS = 24

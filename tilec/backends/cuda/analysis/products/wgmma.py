@@ -2,9 +2,9 @@
 memory.
 
 PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": M is 64, N a multiple of 8 up to 256 (of integers
-8, 24 or a multiple of 16; TVM's table ends at 224), K 32 bytes; wgmma.sp takes 32 bytes of A's values and 64
-of B. B is read from shared memory, A from there or from registers. Operands lie in slabs of 128, 64 or 32
-bytes of their contiguous dimension, whose 16-byte chunks are swapped in the pattern that TMA writes, too.
+8, 24 or a multiple of 16), K 32 bytes; wgmma.sp takes 32 bytes of A's values and 64 of B. B is read from
+shared memory, A from there or from registers. Operands lie in slabs of 128, 64 or 32 bytes of their
+contiguous dimension, whose 16-byte chunks are swapped in the pattern that TMA writes, too.
 16-bit operands may have either dimension contiguous, all others K alone: lanes bring those of A from the
 other side to registers (`tilec.backends.cuda.analysis.products.turn_operands`).
 """
@@ -50,7 +50,7 @@ GROUP_ROWS, CHUNK = 8, 16
 SLABS = (128, 64, 32)
 
 FLOATS = {"float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
-INTEGERS, WIDEST_INTEGERS = {"int8": "s8", "uint8": "u8"}, 224
+INTEGERS = {"int8": "s8", "uint8": "u8"}
 #: Registers that the assembler wants at launch beside the sums of one product, whatever setmaxnreg hands on:
 #: of 158 it speaks for m64n256 (NVRTC 12.9 and 13).
 _BESIDE_SUMS = 30
@@ -197,10 +197,9 @@ def _shares(rows: int, columns: int, groups: int, dtype: str, gemm: Unscaled) ->
 def _width(columns: int, dtype: str, threads: int) -> int | None:
     """The columns of one instruction among those of a warpgroup: as many as can be where ``threads`` share a
     multiprocessor."""
-    most = WIDEST_INTEGERS if dtype == "int32" else WIDEST
     for count in range(1, columns // 8 + 1):
         width = columns // count
-        if columns % count or width > most or width % 8 or not holds_product(width, threads):
+        if columns % count or width > WIDEST or width % 8 or not holds_product(width, threads):
             continue
         if dtype != "int32" or width in (8, 24) or width % 16 == 0:
             return width
