@@ -207,11 +207,16 @@ def _is_covered(chain: tuple[tuple[Block, int], ...], loads: Set[Stmt]) -> bool:
 def _together(loads: Mapping[Var, list[Load]], launch: Launch) -> list[tuple[Var, ...]]:
     """Tiles whose loads follow each other everywhere and that are first used by the same statement; those
     that threads load are alone."""
-    boxes: dict[Stmt, Var] = {
-        load.stmt: tile for tile, made in loads.items() if not _by_threads(made) for load in made
-    }
+    boxes: dict[Stmt, Var] = {}
+    others: set[Stmt] = set()
+    for tile, made in loads.items():
+        own = [load.stmt for load in made]
+        if _by_threads(made):
+            others.update(own)
+        else:
+            boxes |= dict.fromkeys(own, tile)
     groups: list[tuple[Var, ...]] = []
-    for run in _runs(launch.body, boxes):
+    for run in _runs(launch.body, boxes, others):
         groups += [run] if run not in groups else []
     alone: list[tuple[Var, ...]] = []
     for tile in loads:
@@ -229,18 +234,19 @@ def _agree(run: tuple[Var, ...], groups: Sequence[tuple[Var, ...]]) -> bool:
     return all(run == other or not set(run) & set(other) for other in groups)
 
 
-def _runs(block: Block, loads: Mapping[Stmt, Var]) -> Iterator[tuple[Var, ...]]:
-    """The tiles of each run of loads in a block and those inside, apart where their first uses are."""
+def _runs(block: Block, loads: Mapping[Stmt, Var], others: Set[Stmt]) -> Iterator[tuple[Var, ...]]:
+    """The tiles of each run of loads in a block and those inside, apart where their first uses are; loads of
+    ``others`` may stand between them."""
     run: dict[Var, Stmt | None] = {}
     for position, stmt in enumerate(block):
         tile = loads.get(stmt)
         if tile is not None:
             run[tile] = next((each for each in block[position + 1 :] if touches(each, tile)), None)
-        elif not isinstance(stmt, Bind):
+        elif not isinstance(stmt, Bind) and stmt not in others:
             yield from _by_use(run)
             run = {}
         for inner in children(stmt):
-            yield from _runs(inner, loads)
+            yield from _runs(inner, loads, others)
     yield from _by_use(run)
 
 
