@@ -10,15 +10,17 @@ from sparse_products import operands, product
 
 import tilec.language as T
 from tilec.backends.cuda.nodes import SparseWarpGemm, SparseWarpgroupProduct, TurnTile
+from tilec.backends.cuda.passes.waits import place_product_waits
 from tilec.backends.pipeline import lower
+from tilec.errors import EmulationError
 from tilec.ir.nodes import walk
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
 from tilec.targets import parse_target
 
 
-def launch_of(kernel):
-    return lower(elaborated(kernel, (), {}, {}, {}), parse_target("sm_90a")).launches[0]
+def launch_of(kernel, target="sm_90a"):
+    return lower(elaborated(kernel, (), {}, {}, {}), parse_target(target)).launches[0]
 
 
 def found_in(launch, kind):
@@ -125,6 +127,103 @@ def test_its_text_parses_back():
     assert "wgmma_sp(" in text
     assert "trans_e=True" in text
     assert format_kernel(parse_kernel(text)) == text
+
+
+def test_places_are_not_changed_while_a_product_reads_them(monkeypatch):
+    arrays = operands(64, 64, 384, "float16", "uint8")
+    made = product(64, 64, 384, "float16", "uint8", "float32", (0, 0, 1), (64, 64, 128), 128)
+    given = stored(arrays, (0, 0, 1))
+    agree(made, *given, expected=arrays[3], targets=("sm_90a",))
+    monkeypatch.setattr(place_product_waits, "_writes_own_registers", lambda product: False)
+    with pytest.raises(EmulationError, match="while an asynchronous product reads it"):
+        agree(made, *given, expected=arrays[3], targets=("sm_90a",))
+
+
+def test_newer_gpus_have_the_roles_and_mma_sp():
+    arrays = operands(128, 64, 256, "float16", "uint8")
+    made = product(128, 64, 256, "float16", "uint8", "float32", (0, 0, 1), (64, 64, 128), 128)
+    launch = launch_of(made, "sm_120")
+    assert "TMA rings of a 2, e 2, b 2 stages" in says(launch)
+    assert found_in(launch, SparseWarpGemm)
+    agree(made, *stored(arrays, (0, 0, 1)), expected=arrays[3], targets=("sm_120",))
+
+
+def test_places_of_several_trips_come_at_once():
+    """All of a tile's in front of its loop, or those of two trips in a loop around them."""
+    m, n, k, step = 64, 64, 512, 64
+
+    @T.prim_func
+    def whole(
+        A: T.Tensor((m, k // 2), "float16"),
+        E: T.Tensor((m, k // 8), "uint8"),
+        B: T.Tensor((n, k), "float16"),
+        C: T.Tensor((m, n), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((m, step // 2), "float16"), T.alloc_shared((n, step), "float16")
+            e, c = T.alloc_shared((m, k // 8), "uint8"), T.alloc_fragment((m, n), "float32")
+            T.copy(E, e)
+            for ko in T.Pipelined(k // step, num_stages=2):
+                T.copy(A[0, ko * step // 2], a)
+                T.copy(B[0, ko * step], b)
+                here = e[:, ko * step // 8 : (ko + 1) * step // 8]
+                T.gemm_sp(a, here, b, c, transpose_B=True, clear_accum=ko == 0)
+            T.copy(c, C)
+
+    @T.prim_func
+    def in_pairs(
+        A: T.Tensor((m, k // 2), "float16"),
+        E: T.Tensor((m, k // 8), "uint8"),
+        B: T.Tensor((n, k), "float16"),
+        C: T.Tensor((m, n), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((m, step // 2), "float16"), T.alloc_shared((n, step), "float16")
+            e, c = T.alloc_shared((m, step // 4), "uint8"), T.alloc_fragment((m, n), "float32")
+            T.clear(c)
+            for ko in T.Pipelined(k // step // 2, num_stages=2):
+                T.copy(E[0, ko * step // 4], e)
+                for half in T.Pipelined(2, num_stages=3):
+                    T.copy(A[0, (2 * ko + half) * step // 2], a)
+                    T.copy(B[0, (2 * ko + half) * step], b)
+                    here = e[:, half * step // 8 : (half + 1) * step // 8]
+                    T.gemm_sp(a, here, b, c, transpose_B=True)
+            T.copy(c, C)
+
+    arrays = operands(m, n, k, "float16", "uint8")
+    for made in (whole, in_pairs):
+        assert "E -> e: TMA" in says(launch_of(made))
+        agree(made, *stored(arrays, (0, 0, 1)), expected=arrays[3], targets=("sm_90a",))
+
+
+def test_a_bias_behind_a_serial_loop_and_results_that_leave_turned():
+    m, n, k, step = 128, 64, 256, 64
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, k // 2), "float16"),
+        E: T.Tensor((m, k // 8), "uint8"),
+        B: T.Tensor((n, k), "float16"),
+        bias: T.Tensor((m,), "float32"),
+        C: T.Tensor((n, m), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(m, 64), threads=128) as by:
+            a, b = T.alloc_shared((64, step // 2), "float16"), T.alloc_shared((n, step), "float16")
+            e, c = T.alloc_shared((64, step // 8), "uint8"), T.alloc_fragment((64, n), "float32")
+            T.clear(c)
+            for ko in T.serial(k // step):
+                T.copy(A[by * 64, ko * step // 2], a)
+                T.copy(E[by * 64, ko * step // 8], e)
+                T.copy(B[0, ko * step], b)
+                T.gemm_sp(a, e, b, c, transpose_B=True)
+            for i, j in T.Parallel(64, n):
+                C[j, by * 64 + i] = c[i, j] + bias[by * 64 + i]
+
+    a, e, b, wanted = operands(m, n, k, "float16", "uint8")
+    bias = np.arange(m, dtype=np.float32)
+    expected = (wanted + bias[:, None]).T
+    assert found_in(launch_of(main), SparseWarpgroupProduct)
+    agree(main, a, e, np.ascontiguousarray(b.T), bias, expected=expected, targets=("sm_90a",))
 
 
 def test_8_bit_operands_across_k_are_turned_in_front():

@@ -178,7 +178,7 @@ def _multiply(
     for registers, first, count in runs:
         registers.start(first, list(made[:count]), number)
         made = made[count:]
-    for registers, index in kept[:_WORDS] if has_registers else ():
+    for registers, index in kept if has_registers or call.between else ():
         registers.hold(int(index), number)
 
 

@@ -142,7 +142,8 @@ class Registers:
         """The scope of the array is entered anew."""
         if _IN_FLIGHT in self.state:
             self._busy(self.state.index(_IN_FLIGHT), "given up")
-        self.held.clear()
+        if self.held:
+            self._busy(next(iter(self.held)), "given up", "reads")
         self.state = bytearray(self.size)
         self.known.clear()
         self.dirty.clear()

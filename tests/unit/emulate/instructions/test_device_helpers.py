@@ -199,6 +199,7 @@ def samples() -> dict[str, list[Call]]:
             Call(matrices.store_matrices(trans), places=("shared",)) for trans in (False, True)
         ],
         "CUT": [Call(matrices.CUT)],
+        "PAIR": [Call(matrices.PAIR)],
         "DESCRIPTOR": [Call(matrices.DESCRIPTOR)],
         "meet": [Call(barriers.meet(9, 32))],
         "printed": [Call(says.printed("n = %lld 100%%", ["int64"]))],

@@ -140,7 +140,7 @@ def wgmma(
 def sparse_wgmma(
     instruction: str, dtype: str, count: int, has_registers: bool, selector: int, tail: tuple[int, ...] = ()
 ) -> Helper:
-    """wgmma.sp, as `wgmma`, with a word ``e`` of the places of A's values in the lanes of a ``selector``."""
+    """wgmma.sp, as `wgmma`; ``e`` is a word of the places of A's values, in the lanes of a ``selector``."""
     return _wgmma(instruction, dtype, count, has_registers, selector, tail)
 
 
@@ -163,7 +163,9 @@ def _wgmma(
         places = [sums.index + place for place in range(count * 4 // size)]
         left = _words(lanes, a, 4) if has_registers else [a]
         kept = [(a.registers, a.index + place) for place in range(4)] if has_registers else []
-        lanes.ptx(instruction, [(sums.registers, places)], *left, b, *e, *chosen, adds, *tail, kept=kept)
+        words = [word for pointer in e for word in _words(lanes, pointer, 1)]
+        kept += [(pointer.registers, pointer.index) for pointer in e]
+        lanes.ptx(instruction, [(sums.registers, places)], *left, b, *words, *chosen, adds, *tail, kept=kept)
 
     held = ", ".join(f"%{place}" for place in range(count))
     outputs = ", ".join(f'"+{letter}"(c[{place}])' for place in range(count))
@@ -173,7 +175,7 @@ def _wgmma(
     rest = "".join(f", {part}" for part in tail)
     parameter = "const unsigned* a" if has_registers else "unsigned long a"
     places = "" if selector is None else f", %{at + 1}, {selector}"
-    word, more = ("", "") if selector is None else (", unsigned e", '"r"(e), ')
+    word, more = ("", "") if selector is None else (", const unsigned* e", '"r"(e[0]), ')
     return Helper(name, f"""
 __device__ __forceinline__ void {name}(void* sums, {parameter}, unsigned long b{word}, unsigned adds) {{
   {kind}* c = ({kind}*)sums;
@@ -336,6 +338,14 @@ __device__ __forceinline__ unsigned tilec_cut(unsigned word) {
   return made;
 }
 """, lambda lanes, word: lanes.bits(word, "uint32") & np.uint32(0xFFFFE000))  # fmt: skip
+#: A word of two halves, in a register of its own, not before what stands in front of it.
+PAIR = Helper("tilec_pair", """
+__device__ __forceinline__ unsigned tilec_pair(unsigned low, unsigned high) {
+  unsigned made;
+  asm volatile("prmt.b32 %0, %1, %2, 0x5410;" : "=r"(made) : "r"(low), "r"(high) : "memory");
+  return made;
+}
+""", lambda lanes, low, high: lanes.cuda("__byte_perm", low, high, 0x5410))  # fmt: skip
 #: The matrix descriptor of wgmma with this low word (PTX ISA, "Shared Memory Matrix Layout"): 128-byte
 #: swizzle, 1024 bytes from one group of eight rows to the next.
 DESCRIPTOR = Helper("tilec_descriptor", f"""

@@ -52,6 +52,7 @@ from tilec.backends.cuda.nodes.loops import (
 )
 from tilec.backends.cuda.nodes.products import (
     BringOperand,
+    BringPlaces,
     FirstOperands,
     ProductsWait,
     RotatedGemm,
@@ -95,6 +96,7 @@ __all__ = [
     "BlockScan",
     "BoxLoad",
     "BringOperand",
+    "BringPlaces",
     "CloseTensorMemory",
     "CommitGroup",
     "CompleteBytes",

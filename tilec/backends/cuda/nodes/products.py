@@ -122,10 +122,10 @@ class WarpgroupProduct(WarpGemm):
 @dataclass(frozen=True, eq=False)
 class SparseWarpgroupProduct(WarpgroupProduct):
     """A WarpgroupProduct by wgmma.sp: ``a`` holds two values of each group of four along K, ``e`` where they
-    are, in shared memory, of which threads load what an instruction wants before they issue it
-    (`tilec.ir.nodes.SparseGemm`). ``tile.steps`` are those of ``a``."""
+    are, in shared memory (`tilec.ir.nodes.SparseGemm`). ``tile.steps`` are those of ``a``. ``registers``:
+    what `BringPlaces` has loaded of ``e``, under this name."""
 
-    syntax = "wgmma_sp(a, e, b, c, trans_a=, trans_e=, trans_b=, clear=, tile=, types=)"
+    syntax = "wgmma_sp(a, e, b, c, trans_a=, trans_e=, trans_b=, clear=, tile=, types=, registers=)"
 
     e: Region = field(kw_only=True)
     trans_e: bool = field(kw_only=True)
@@ -139,6 +139,19 @@ class BringOperand(Stmt):
     syntax = "bring_operand(a, tile=, registers=)"
 
     a: Region
+    tile: WarpTile
+    registers: str
+
+
+@dataclass(frozen=True, eq=False)
+class BringPlaces(Stmt):
+    """Lanes load into ``registers`` (a name) what a `SparseWarpgroupProduct` of ``tile`` wants of ``e``, the
+    places of its values."""
+
+    syntax = "bring_places(e, trans_e=, tile=, registers=)"
+
+    e: Region
+    trans_e: bool
     tile: WarpTile
     registers: str
 

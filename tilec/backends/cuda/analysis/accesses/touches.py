@@ -21,13 +21,13 @@ from tilec.backends.cuda.nodes import (
     AsyncGather,
     BoxLoad,
     BringOperand,
+    BringPlaces,
     HeldProduct,
     JoinThreads,
     PartStore,
     ProductsWait,
     ScaledWarpGemm,
     SparseWarpGemm,
-    SparseWarpgroupProduct,
     TensorProduct,
     TensorStore,
     ThreadLoop,
@@ -223,6 +223,8 @@ def touched(stmt: Stmt, owners: Owners) -> Touched:
         return Touched(reads | _shared([stmt.a.buffer, stmt.b.buffer]))
     if isinstance(stmt, BringOperand):
         return Touched(reads | _parts([stmt.a], owners))
+    if isinstance(stmt, BringPlaces):
+        return Touched(reads | _parts([stmt.e], owners))
     if isinstance(stmt, HeldProduct):
         return Touched(reads | _parts([stmt.b], owners))
     if isinstance(stmt, WarpGemm):
@@ -232,7 +234,7 @@ def touched(stmt: Stmt, owners: Owners) -> Touched:
 
 def _operands(stmt: WarpGemm) -> list[Region]:
     """What a product reads, and what goes with it."""
-    if isinstance(stmt, (SparseWarpGemm, SparseWarpgroupProduct)):
+    if isinstance(stmt, SparseWarpGemm):
         return [stmt.a, stmt.b, stmt.e]
     if isinstance(stmt, ScaledWarpGemm):
         return [stmt.a, stmt.b, stmt.sfa, stmt.sfb]

@@ -10,7 +10,6 @@ columns, those of t = 0 and 2 row g, of 1 and 3 row g + 8, from 32 (t // 2) on.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -44,37 +43,45 @@ class Places:
     size: int
     ctx: DeviceContext
 
-    def word(self, first: Expr, column: int, lanes: int = ONE) -> Expr:
-        """The word of a lane: for the 16 rows from ``first`` on and an instruction's columns from ``column``
-        on, of 16-bit types also (``lanes`` TWO) for those of the next instruction."""
-        number = partial(tirx.const, dtype="int32")
+    def word(self, first: Expr, column: int) -> Expr:
+        """The word of a lane, for the 16 rows from ``first`` on and an instruction's columns from ``column``
+        on."""
+        if self.size == 1:
+            return self._bits(*self._place(first, column, ONE), _NARROW)
+        lower, upper = self.halves(first, column, ONE)
+        return tirx.bitwise_or(lower, tirx.shift_left(upper, tirx.const(_WIDE, "uint32")))
+
+    def halves(self, first: Expr, column: int, lanes: int) -> tuple[Expr, Expr]:
+        """The lower and the upper half of the word, each by loads of its own; of 16-bit types with ``lanes``
+        TWO also for the next instruction's columns."""
+        row, start = self._place(first, column, lanes)
+        beside = (row + _number(ROWS // 2), start) if self.size == 2 else (row, start + _number(_WIDE))
+        return self._bits(row, start, _WIDE), self._bits(*beside, _WIDE)
+
+    def _place(self, first: Expr, column: int, lanes: int) -> tuple[Expr, Expr]:
+        """The first row and column of a lane."""
         assert self.ctx.lane is not None
-        group = tirx.truncdiv(self.ctx.lane, number(4))
-        within = tirx.truncmod(self.ctx.lane, number(4))
+        group = tirx.truncdiv(self.ctx.lane, _number(4))
+        within = tirx.truncmod(self.ctx.lane, _number(4))
         row = first + group
         if self.size == 2:
-            start = number(column) + tirx.truncmod(within, number(lanes)) * number(_WIDE)
-            upper = self._bits(row + number(ROWS // 2), start, _WIDE)
-            shifted = tirx.shift_left(upper, tirx.const(_WIDE, "uint32"))
-            return tirx.bitwise_or(self._bits(row, start, _WIDE), shifted)
-        row = row + tirx.truncmod(within, number(2)) * number(ROWS // 2)
-        start = number(column) + tirx.truncdiv(within, number(2)) * number(_NARROW)
-        return self._bits(row, start, _NARROW)
+            return row, _number(column) + tirx.truncmod(within, _number(lanes)) * _number(_WIDE)
+        row = row + tirx.truncmod(within, _number(2)) * _number(ROWS // 2)
+        return row, _number(column) + tirx.truncdiv(within, _number(2)) * _number(_NARROW)
 
     def _bits(self, row: Expr, column: Expr, count: int) -> Expr:
         """``count`` bits of a row, those of as many columns from ``column`` on, a multiple of that."""
-        number = partial(tirx.const, dtype="int32")
         width = 8 * element_bytes(str(self.region.buffer.dtype))
-        at = tirx.truncdiv(column, number(width))
+        at = tirx.truncdiv(column, _number(width))
         if width > count:
-            shift = tirx.Cast("uint32", tirx.truncmod(column, number(width)))
+            shift = tirx.Cast("uint32", tirx.truncmod(column, _number(width)))
             found = tirx.shift_right(self._read(row, at, width // 8), shift)
             return tirx.bitwise_and(found, tirx.const((1 << count) - 1, "uint32"))
         if self._are_neighbours(count // width):
             return self._read(row, at, count // 8)
         word = self._read(row, at, width // 8)
         for part in range(1, count // width):
-            upper = self._read(row, at + number(part), width // 8)
+            upper = self._read(row, at + _number(part), width // 8)
             word = tirx.bitwise_or(word, tirx.shift_left(upper, tirx.const(part * width, "uint32")))
         return word
 
@@ -93,3 +100,7 @@ class Places:
             row = tirx.min(row, tirx.const(rows - 1, "int32"))
         data, place = element_in(self.region, *((column, row) if self.turned else (row, column)), self.ctx)
         return bits(data.ptr_to([place]), size)
+
+
+def _number(value: int) -> Expr:
+    return tirx.const(value, "int32")

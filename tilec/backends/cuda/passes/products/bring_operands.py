@@ -1,5 +1,5 @@
-"""Lanes load operands that are stored across K while the product before is under way, and turn them behind
-it."""
+"""Lanes load operands that are stored across K, and places of sparse ones, while the product before is under
+way, and make registers of them behind it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.products.turn_operands import is_read_across
-from tilec.backends.cuda.nodes import BringOperand, WarpgroupProduct
+from tilec.backends.cuda.nodes import BringOperand, BringPlaces, SparseWarpgroupProduct, WarpgroupProduct
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 class BringOperands(LaunchPass):
-    """In: WarpgroupProducts that read A across K. Out: a BringOperand in front of each. A wait that the
-    product needs comes between the two: ptxas serialises products whose registers are written beside
-    others."""
+    """In: WarpgroupProducts that read A across K, and sparse ones. Out: a BringOperand or BringPlaces in
+    front of each. A wait that the product needs comes between the two: ptxas serialises products whose
+    operands in registers are written beside others. It does not where these are places, which wgmma reads as
+    late: an H200 found those of the next trip."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with such loads."""
@@ -32,9 +33,19 @@ class BringOperands(LaunchPass):
 
 
 def _brought(stmt: Stmt, found: list[str]) -> Iterator[Stmt]:
-    if not isinstance(stmt, WarpgroupProduct) or not is_read_across(stmt):
+    load = _load(stmt, f"brought_{len(found)}")
+    if load is None:
         yield stmt
         return
-    found.append(f"brought_{len(found)}")
-    yield BringOperand(stmt.a, stmt.tile, found[-1], loc=stmt.loc)
-    yield replace(stmt, registers=found[-1])
+    found.append(load.registers)
+    yield load
+    yield replace(stmt, registers=load.registers)  # type: ignore[call-arg]
+
+
+def _load(stmt: Stmt, name: str) -> BringOperand | BringPlaces | None:
+    """What lanes load for a product; None for another one."""
+    if isinstance(stmt, SparseWarpgroupProduct):
+        return BringPlaces(stmt.e, stmt.trans_e, stmt.tile, name, loc=stmt.loc)
+    if isinstance(stmt, WarpgroupProduct) and is_read_across(stmt):
+        return BringOperand(stmt.a, stmt.tile, name, loc=stmt.loc)
+    return None

@@ -71,6 +71,10 @@ _FIT_GROUPS = (
     "give T.gemm tiles of 64 rows for each 128 threads, or as many columns, and operands in rows of a"
     " multiple of 32 bytes, 32-bit ones with K last"
 )
+_FIT_SPARSE = (
+    "give T.gemm_sp tiles of 64 rows for each 128 threads, or as many columns, and a K of a multiple of 64"
+    " bytes of B"
+)
 #: What puts a product on tensor cores.
 _FIT = (
     "multiply 16-bit floats, float32 (as TF32) or 8-bit types with sums in float32 or int32, by tiles of"
@@ -140,7 +144,7 @@ class _Selection:
         """By wgmma.sp where the target has it, else by the instructions of warps."""
         found = self._chooser.product(stmt, warps) if has_wgmma(self.target) else None
         if found is None or isinstance(found, str):
-            lost = None if found is None else Loss("wgmma", found, _FIT_GROUPS)
+            lost = None if found is None else Loss("wgmma", found, _FIT_SPARSE)
             return _sparse_by_warps(stmt, warps, self.target, self.roads, self.matrices, lost)
         tile, types = found
         turning, ready = self._chooser.turned(stmt)

@@ -21,11 +21,11 @@ from tilec.backends.cuda.nodes import (
     AsyncGather,
     BoxLoad,
     BringOperand,
+    BringPlaces,
     GiveBack,
     HeldProduct,
     ProductsWait,
     ProxyFence,
-    SparseWarpgroupProduct,
     TensorCommit,
     TensorProduct,
     TensorStore,
@@ -50,6 +50,7 @@ _SIGNALS = (Arrive, GiveBack, NamedArrive, Sync)
 _UNITS = (
     BoxLoad,
     BringOperand,
+    BringPlaces,
     HeldProduct,
     ProductsWait,
     TensorCommit,
@@ -141,7 +142,7 @@ def _brought(block: Block) -> Iterator[Var]:
     for stmt in walk(block):
         if isinstance(stmt, BringOperand):
             yield stmt.a.buffer
-        elif isinstance(stmt, SparseWarpgroupProduct):
+        elif isinstance(stmt, BringPlaces):
             yield stmt.e.buffer
 
 

@@ -232,7 +232,7 @@ class Product:
 
     def _words(self) -> Var:
         """The A operand in registers, as the words of instructions: four for each row of them and step."""
-        if self.stmt.registers is not None:
+        if self.stmt.a.buffer not in self.ctx.fragments:
             return turned_words(self.stmt, self.ctx)
         fragment, size = self.ctx.fragments[self.stmt.a.buffer], self._size
         count = extent_of(fragment.layout, "reg") * size // 4

@@ -209,9 +209,9 @@ def _together(loads: Mapping[Var, list[Load]], launch: Launch) -> list[tuple[Var
     that threads load are alone."""
     boxes: dict[Stmt, Var] = {}
     others: set[Stmt] = set()
-    for tile, made in loads.items():
-        own = [load.stmt for load in made]
-        if _by_threads(made):
+    for tile, filling in loads.items():
+        own = [load.stmt for load in filling]
+        if _by_threads(filling):
             others.update(own)
         else:
             boxes |= dict.fromkeys(own, tile)
