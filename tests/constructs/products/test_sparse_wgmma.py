@@ -9,7 +9,7 @@ from breadth import parametrized
 from sparse_products import operands, product
 
 import tilec.language as T
-from tilec.backends.cuda.nodes import SparseWarpGemm, SparseWarpgroupProduct, TurnTile
+from tilec.backends.cuda.nodes import BoxLoad, SparseWarpGemm, SparseWarpgroupProduct, TurnTile
 from tilec.backends.cuda.passes.waits import place_product_waits
 from tilec.backends.pipeline import lower
 from tilec.errors import EmulationError
@@ -116,7 +116,12 @@ def test_it_has_the_roles_of_a_product():
         assert part in says(launch)
     assert any("no strategy does: none has sparse products" in note for note in launch.notes)
     short = product(4096, 4096, 4096, "float16", "uint8", "float32", (0, 0, 1), (128, 256, 64), 256)
-    assert "E -> e: cp.async of 8 bytes by the loading warpgroup" in says(launch_of(short))
+    launch = launch_of(short)
+    assert "a loading warp, computing warpgroups 2, TMA rings of a 4, e 4, b 4 stages" in says(launch)
+    (places,) = (stmt for stmt in found_in(launch, BoxLoad) if str(stmt.src.buffer.dtype) == "uint8")
+    assert [int(extent) for extent in places.src.extent] == [128, 16]
+    odd = product(200, 256, 320, "float16", "uint8", "float32", (0, 0, 1), (128, 256, 64), 256)
+    assert "E -> e: cp.async of " in says(launch_of(odd))
     turns = product(4096, 4096, 4096, "int8", "uint8", "int32", (0, 0, 1), (128, 128, 128), 256)
     assert "computing warpgroups 2 that take tiles in turns" in says(launch_of(turns))
 

@@ -31,6 +31,7 @@ from tilec.backends.cuda.passes.threads.spell_names import SpellNames
 from tilec.backends.cuda.statement_roles.boxes.arriving_copies import ArrivingCopies
 from tilec.backends.cuda.statement_roles.boxes.bring_boxes import BringBoxes
 from tilec.backends.cuda.statement_roles.boxes.store_boxes import StoreBoxes
+from tilec.backends.cuda.statement_roles.boxes.widen_places import WidenPlaces
 from tilec.backends.cuda.statement_roles.operands.alternate_operands import AlternateOperands
 from tilec.backends.cuda.statement_roles.operands.drop_repeated_axes import DropRepeatedAxes
 from tilec.backends.cuda.statement_roles.operands.hold_operands import HoldOperands
@@ -89,6 +90,7 @@ TMA_PASSES: tuple[Pass, ...] = (
     *_FIRST,
     PairSums(),
     JoinParts(boxes=True),
+    WidenPlaces(),
     SplitRoles(),
     HoldSums(),
     AlternateSums(),
@@ -127,6 +129,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     JoinTiles(),
     JoinParts(boxes=True),
     PartTiles(),
+    WidenPlaces(),
     SplitRoles(),
     TakeTurns(),
     SumBehindLoops(),
