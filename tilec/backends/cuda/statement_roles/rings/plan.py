@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.layouts.tiles import alike
+from tilec.backends.cuda.analysis.layouts.tiles import alike, static_extents
 from tilec.backends.cuda.analysis.products.tensor_memory import PAIR
 from tilec.backends.cuda.analysis.products.turn_operands import is_read_across
 from tilec.backends.cuda.analysis.products.wgmma import slab_bytes, slabs
