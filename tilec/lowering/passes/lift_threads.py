@@ -20,7 +20,18 @@ from tvm.ir import TensorLoad
 
 from tilec.ir.analysis.known_trips import counts_from_zero
 from tilec.ir.analysis.outermost import outermost
-from tilec.ir.exprs import conjuncts, inlined, int_value, loads, reads, substitute, transform, uses
+from tilec.ir.exprs import (
+    cast_to,
+    conjuncts,
+    dtype_of,
+    inlined,
+    int_value,
+    loads,
+    reads,
+    substitute,
+    transform,
+    uses,
+)
 from tilec.ir.nodes import (
     PRODUCTS,
     Alloc,
@@ -40,6 +51,7 @@ from tilec.ir.nodes.barriers import Group
 from tilec.ir.nodes.threads import LANE_PRODUCTS, PER_THREAD, Lane, Return, Sync, ThreadReduce
 from tilec.ir.traits import mentioned, read
 from tilec.lowering.analysis.uses import written_in
+from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 from tilec.lowering.tile_axes import over_axes
 
@@ -159,10 +171,10 @@ class _Lifting:
 
     def _keep(self, store: Store, nest: _Nest) -> list[Stmt]:
         """Learns what an array holds that a nest fills."""
-        own = tuple(self._known(index) for index in store.indices)
+        own, dtype = tuple(map(self._known, store.indices)), str(store.buffer.dtype)
         extents = dict(zip(nest.vars, nest.extents, strict=True))
         sizes = [int_value(size) for size in store.buffer.shape]
-        value = self._known(store.value)
+        value = _held(self._known(store.value), dtype)
         filled = [extents.get(var) for var in own] == sizes and len(set(own)) == len(own)
         if not filled or nest.conds or store.buffer.scope() == "local.var":
             raise _Stays
@@ -177,7 +189,7 @@ class _Lifting:
             var: extent for var, extent in grid.items() if any(uses(index, (var,)) for index in indices)
         }
         still = [var for var in grid if var not in moving]
-        flat = replace(store, indices=indices, value=value)
+        flat = replace(store, indices=indices, value=_computed(value, str(store.buffer.dtype)))
         tiles = [None] if store.buffer.scope() == "shared.dyn" else _shared_elements(value)
         if not moving or any(uses(expr, still) for expr in (value, *conds)):
             raise _Stays
@@ -200,6 +212,20 @@ class _Lifting:
             return substitute(held.value, dict(zip(held.vars, at, strict=True)))
 
         return transform(inlined(expr, self._names), visit)
+
+
+def _held(value: Expr, dtype: str) -> Expr:
+    """What an array of a type holds of a value: what is computed of small floats is rounded once, as it is
+    stored."""
+    if "float" not in dtype or element_bytes(dtype) > 2 or isinstance(value, (TensorLoad, tirx.Cast)):
+        return cast_to(value, dtype)
+    return tirx.Cast(dtype, tirx.Cast("float32", value))
+
+
+def _computed(value: Expr, dtype: str) -> Expr:
+    """A value that is stored in a type: an array's own rounding is that of the store."""
+    inner = value.value if isinstance(value, tirx.Cast) and dtype_of(value) == dtype else None
+    return inner.value if isinstance(inner, tirx.Cast) and dtype_of(inner.value) == dtype else value
 
 
 def _narrowed(grid: Mapping[Var, int], conds: Sequence[Expr]) -> tuple[dict[Var, int], list[Expr]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.ir.nodes import Launch, Parallel, walk
+from tilec.ir.nodes import Kernel, Launch, Parallel, walk
 from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
 from tilec.lowering.passes.lift_threads import LiftThreads
 from tilec.targets import parse_target
 
@@ -31,11 +32,16 @@ AT = "r * 16 + tx // 8, tx % 8 * 8 + v"
 FILL = SHARED_OUT.format(f"a[{AT}] = X[{AT}]")
 
 
-def launch(*parts: str, product: str = PRODUCT) -> Launch:
+def lifted(*parts: str, product: str = PRODUCT) -> Kernel:
     """What becomes of a launch of such statements, and a product."""
     lines = [line for part in (*parts, product) for line in part.splitlines()]
     kernel = parse_kernel(HEAD + "".join(f"    {line}\n" for line in lines))
-    return LiftThreads().apply(kernel, parse_target("sm_90a")).launches[0]
+    return LiftThreads().apply(kernel, parse_target("sm_90a"))
+
+
+def launch(*parts: str, product: str = PRODUCT) -> Launch:
+    """The launch of such a kernel."""
+    return lifted(*parts, product=product).launches[0]
 
 
 def loops(made: Launch) -> list[tuple[int, ...]]:
@@ -100,6 +106,15 @@ def test_the_first_threads_may_fill_a_row(name: str) -> None:
 @pytest.mark.parametrize("name", STAY)
 def test_launches_whose_threads_do_something_else_stay(name: str) -> None:
     assert launch(*STAY[name]).thread_vars
+
+
+def test_arrays_of_small_floats_round_what_is_computed_of_them() -> None:
+    twice = SHARED_OUT.format(f"own[v] = X[{AT}] + X[{AT}]").rstrip()
+    text = format_kernel(lifted(twice, OWN))
+    assert "a[i, j] = X[i, j] + X[i, j]" in text, "the store rounds"
+    text = format_kernel(lifted(twice, OWN.replace("own[v]", "own[v] + own[v]")))
+    held = "cast(float16, cast(float32, X[i, j] + X[i, j]))"
+    assert f"a[i, j] = {held} + {held}" in text
 
 
 def test_a_launch_without_products_stays() -> None:
