@@ -198,6 +198,35 @@ def side_by_side(M, N, K, bM=128, bN=128, bK=32, num_stages=3, threads=256, dtyp
 
 
 @tilec.jit(out_idx=[-1])
+def either_tensor(M, N, K, bM=128, bN=128, bK=64, num_stages=3, threads=256, dtype="float16"):
+    """Tiles along K of one tensor and of another one, in turns, by a branch."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype),
+        A2: T.Tensor((M, K), dtype),
+        B: T.Tensor((N, K), dtype),
+        C: T.Tensor((M, N), dtype),
+    ):
+        with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=threads) as (bx, by):
+            A_shared = T.alloc_shared((bM, bK), dtype)
+            B_shared = T.alloc_shared((bN, bK), dtype)
+            C_local = T.alloc_fragment((bM, bN), "float32")
+            T.clear(C_local)
+            for ko in T.Pipelined(T.ceildiv(K, bK), num_stages=num_stages):
+                if ko % 2 == 0:
+                    T.copy(A[by * bM, ko * bK], A_shared)
+                else:
+                    column = ko * bK
+                    T.copy(A2[by * bM, column], A_shared)
+                T.copy(B[bx * bN, ko * bK], B_shared)
+                T.gemm(A_shared, B_shared, C_local, transpose_B=True)
+            T.copy(C_local, C[by * bM, bx * bN])
+
+    return main
+
+
+@tilec.jit(out_idx=[-1])
 def through_fragment(M, N, K, bM=128, bN=128, bK=64, num_stages=3, threads=256, dtype="float16"):
     """An operand comes to registers first, and is changed there."""
 
@@ -267,6 +296,11 @@ def listed_reference(A, places, B):
 
 def side_by_side_reference(A, A2, B, B2):
     return wide(A) @ wide(B).T + wide(A2) @ wide(B2).T
+
+
+def either_tensor_reference(A, A2, B):
+    of_first = np.arange(A.shape[1]) // 64 % 2 == 0
+    return wide(np.where(of_first, A, A2)) @ wide(B).T
 
 
 def through_fragment_reference(A, B):

@@ -26,13 +26,16 @@ from tilec.ir.nodes import (
     Bind,
     Copy,
     For,
+    If,
     Kernel,
     Launch,
     Parallel,
     Pipelined,
     Stmt,
+    children,
     is_global,
     walk,
+    with_children,
 )
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.accesses import values_of
@@ -57,11 +60,12 @@ _PIECE = 8
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """A statement that fills all of a shared ``tile`` from tensors, or a loop that does so part by part.
+    """A statement that fills all of a shared ``tile`` from tensors, a loop that does so part by part, or a
+    branch each side of which does so.
     ``made``: what threads run for it, asynchronous copies of ``width`` elements each, or (0) the statement
     itself. ``no_box``: why it is no box; None for one."""
 
-    stmt: Copy | Parallel | For
+    stmt: Copy | Parallel | For | If
     tile: Var
     made: Stmt
     width: int
@@ -75,14 +79,16 @@ class Load:
 
 def parts_of(stmt: Stmt) -> tuple[Copy | Parallel, ...]:
     """The statements of a load that bring something."""
-    return tuple(part for part in (stmt.body if isinstance(stmt, For) else (stmt,))
-                 if isinstance(part, (Copy, Parallel)))  # fmt: skip
+    inner = [part for block in children(stmt) for part in block] if isinstance(stmt, (For, If)) else [stmt]
+    return tuple(part for part in inner if isinstance(part, (Copy, Parallel)))
 
 
 def filled(stmt: Stmt) -> Var | None:
     """The shared tile that a statement fills from tensors, None where it does something else."""
     if isinstance(stmt, For):
         return _assembled(stmt)
+    if isinstance(stmt, If):
+        return _on_both_sides(stmt)
     if isinstance(stmt, Copy):
         fills = is_global(stmt.src.buffer) and str(stmt.dst.buffer.scope()) == "shared.dyn"
         return stmt.dst.buffer if fills else None
@@ -112,6 +118,16 @@ def _assembled(loop: For) -> Var | None:
             row = int_value(sym.Analyzer().simplify(first))
             rows += [] if row is None else range(row, row + (int_value(copy.dst.extent[0]) or 0))
     return tile if sorted(rows) == list(range(shape[0])) else None
+
+
+def _on_both_sides(branch: If) -> Var | None:
+    """The tile that either side of a branch fills, by one copy behind its names."""
+    tiles = []
+    for *names, last in (branch.then, branch.orelse or (None,)):
+        if not isinstance(last, Copy) or not all(isinstance(name, Bind) for name in names):
+            return None
+        tiles.append(filled(last) if is_whole(last.dst) else None)
+    return tiles[0] if tiles[0] is not None and tiles[0].same_as(tiles[1]) else None
 
 
 def _const(loop: For, trip: int) -> Expr:
@@ -182,7 +198,7 @@ class Loads(ScopedRewrite):
         tile = filled(stmt)
         if tile is None:
             return super().stmt(stmt)
-        for part in (stmt, *(stmt.body if isinstance(stmt, For) else ())):
+        for part in (stmt, *(part for block in children(stmt) for part in block)):
             self._learn(part)
         try:
             self.found[stmt] = self._load(stmt, tile)  # type: ignore[arg-type]
@@ -190,7 +206,7 @@ class Loads(ScopedRewrite):
             self.kept |= dict.fromkeys(parts_of(stmt), str(unfit))
         return [stmt]
 
-    def _load(self, stmt: Copy | Parallel | For, tile: Var) -> Load:
+    def _load(self, stmt: Copy | Parallel | For | If, tile: Var) -> Load:
         """Unfit for a load that a producer cannot carry out."""
         parts = parts_of(stmt)
         for part in parts:
@@ -222,8 +238,9 @@ class Loads(ScopedRewrite):
 
     def _asynchronous(self, stmt: Stmt, width: int) -> Stmt:
         """A load by cp.async."""
-        if isinstance(stmt, For):
-            return replace(stmt, body=tuple(self._asynchronous(part, width) for part in stmt.body))
+        if isinstance(stmt, (For, If)):
+            inner = ([self._asynchronous(part, width) for part in block] for block in children(stmt))
+            return with_children(stmt, [*map(tuple, inner)])
         ahead = copy_load(stmt) if isinstance(stmt, Copy) else load_of(stmt)
         return stmt if ahead is None else ahead.asynchronous(width, {}, {}, self.facts)
 

@@ -18,7 +18,7 @@ from tilec.backends.cuda.statement_roles.split.opened_rings import OpenedRings, 
 from tilec.backends.cuda.statement_roles.split.slices import all_needed
 from tilec.backends.cuda.warp_roles.unfit import refusal_of
 from tilec.ir.analysis.renaming import copied
-from tilec.ir.nodes import Bind, Block, Copy, For, Region, Stmt, children, with_children
+from tilec.ir.nodes import Bind, Block, Copy, For, If, Region, Stmt, children, with_children
 from tilec.ir.nodes.barriers import Arrive, Group, WaitPhase
 from tilec.ir.nodes.threads import WARP
 from tilec.ir.roads import Loss, Road
@@ -125,10 +125,13 @@ class Producer:
 
     def _boxes(self, load: Load, ring: Ring, stage: Var, ahead: list[Stmt]) -> Stmt:
         """A load by TMA. What the boxes of a loop look up goes ``ahead``."""
-        boxes = {part: self._box(part, ring, stage) for part in load.parts}
+        boxes: dict[Stmt, Stmt] = {part: self._box(part, ring, stage) for part in load.parts}
+        if isinstance(load.stmt, If):
+            sides = ([boxes.get(part, part) for part in side] for side in children(load.stmt))
+            return with_children(load.stmt, [*map(tuple, sides)])
         if not isinstance(load.stmt, For):
             return boxes[load.stmt]
-        loop = replace(load.stmt, body=tuple(boxes.get(part, part) for part in load.stmt.body))  # type: ignore[call-overload]
+        loop = replace(load.stmt, body=tuple(boxes.get(part, part) for part in load.stmt.body))
         looked_up, made = by_lanes(loop)
         ahead += looked_up
         return made

@@ -248,7 +248,8 @@ def _check_left(program: Program, plan: Plan) -> None:
     for stmt, around in program.around.items():
         load = load_of(stmt)
         ahead = any(isinstance(loop, Pipelined) and loop.num_stages > 1 for loop in around)
-        if load is None or not ahead or stmt in plan.loads or load.tile in plan.tables:
+        carried = any(each in plan.loads for each in (stmt, *around))
+        if load is None or not ahead or carried or load.tile in plan.tables:
             continue
         if str(load.source.dtype) == str(load.tile.dtype):
             raise Unfit(plan.kept.get(stmt, f"the places of {load.source.name} are computed"), stmt)
