@@ -277,6 +277,38 @@ def both_in_one_loop(M, N, K, bM=128, bN=128, bK=64, num_stages=3, threads=256, 
     return main
 
 
+@tilec.jit(out_idx=[-1])
+def weighted_trips(M, N, K, bM=128, bN=128, bK=64, num_stages=2, threads=256, dtype="float16"):
+    """What each trip multiplies has weights, which come to a fragment, and a mask that the loop reads."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype),
+        B: T.Tensor((N, K), dtype),
+        weights: T.Tensor((M, 2 * K), dtype),
+        keep: T.Tensor((M, 2 * K), "bool"),
+        C: T.Tensor((M, N), dtype),
+    ):
+        with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=threads) as (bx, by):
+            A_shared = T.alloc_shared((bM, bK), dtype)
+            B_shared = T.alloc_shared((bN, bK), dtype)
+            weight = T.alloc_fragment((bM, bN), dtype)
+            part = T.alloc_fragment((bM, bN), "float32")
+            C_local = T.alloc_fragment((bM, bN), "float32")
+            T.clear(C_local)
+            for ko in T.Pipelined(K // bK, num_stages=num_stages):
+                T.copy(A[by * bM, ko * bK], A_shared)
+                T.copy(B[bx * bN, ko * bK], B_shared)
+                T.gemm(A_shared, B_shared, part, transpose_B=True, clear_accum=True)
+                T.copy(weights[by * bM, ko * bN], weight)
+                for i, j in T.Parallel(bM, bN):
+                    kept = T.if_then_else(keep[by * bM + i, ko * bN + j], weight[i, j], 0)
+                    C_local[i, j] += part[i, j] * kept
+            T.copy(C_local, C[by * bM, bx * bN])
+
+    return main
+
+
 # ---- references ----
 
 
@@ -301,6 +333,16 @@ def side_by_side_reference(A, A2, B, B2):
 def either_tensor_reference(A, A2, B):
     of_first = np.arange(A.shape[1]) // 64 % 2 == 0
     return wide(np.where(of_first, A, A2)) @ wide(B).T
+
+
+def weighted_trips_reference(A, B, weights, keep):
+    M, N, trips = len(A), len(B), A.shape[1] // 64
+    total = np.zeros((M, N), wide(A).dtype)
+    kept = np.where(keep, wide(weights), 0).reshape(M, trips, 128)[:, :, np.arange(N) % 128]
+    for ko in range(trips):
+        columns = slice(64 * ko, 64 * ko + 64)
+        total += wide(A[:, columns]) @ wide(B[:, columns]).T * kept[:, ko]
+    return total
 
 
 def through_fragment_reference(A, B):

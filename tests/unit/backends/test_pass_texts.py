@@ -49,6 +49,7 @@ STEPS = steps()
 TARGETS = {
     "sm_80/split_rows": "sm_90a",
     "sm_80/hold_turned": "sm_90a",
+    "sm_80/stage_reads": "sm_90a",
     "x86-64-v3/turn_few_rows": "x86-64-v4+amx",
     "gfx942/copy_straight": "gfx950",
     "gfx942/renew_elements": "gfx1100",

@@ -14,6 +14,7 @@ from tilec.backends.cuda.passes.loads.part_loads import PartLoads
 from tilec.backends.cuda.passes.loads.plan_pipeline import PlanPipeline
 from tilec.backends.cuda.passes.loads.send_to_all import SendToAll
 from tilec.backends.cuda.passes.loads.split_rows import SplitRows
+from tilec.backends.cuda.passes.loads.stage_reads import StageReads
 from tilec.backends.cuda.passes.loads.start_copies import StartCopies
 from tilec.backends.cuda.passes.loops.ask_ahead import AskAhead
 from tilec.backends.cuda.passes.loops.forward_stores import ForwardStores
@@ -99,6 +100,7 @@ OPENING: tuple[Pass, ...] = (
     UnfoldAxes(),
     ForwardStores(),
     PartLoads(),
+    StageReads(),
     SpreadTrips(),
     HoldElements(),
     PartAdditions(),
