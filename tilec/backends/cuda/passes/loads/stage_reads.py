@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.accesses.element_boxes import box_of
+from tilec.backends.cuda.analysis.blocks.threads import has_groups
 from tilec.backends.cuda.analysis.layouts.tiles import is_whole, whole_tile
 from tilec.backends.cuda.limits import has_tma
 from tilec.backends.cuda.statement_roles.boxes.loaded_boxes import check_box
@@ -54,15 +55,23 @@ _FREE = 24 * 1024
 
 
 class StageReads(Pass):
-    """In: any statements. Out: in loops of two stages and more that multiply, a copy of a box to a fragment
-    of two axes, and elements of a box of which each iteration of a loop over two reads one, read a shared
-    tile that a copy in front fills, where TMA brings the box and a block has room for the loop's stages."""
+    """In: launches that name no threads. Out: in loops of two stages and more that multiply, a copy of a box
+    to a fragment of two axes, and elements of a box of which each iteration of a loop over two reads one,
+    read a shared tile that a copy in front fills, where TMA brings the box and a block has room for the
+    loop's stages of it."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its tiles staged."""
         if not has_tma(target):
             return kernel
-        return rewrite_launches(kernel, lambda launch: _Staging(kernel, launch, target).run())
+        return rewrite_launches(kernel, lambda launch: _staged(kernel, launch, target))
+
+
+def _staged(kernel: Kernel, launch: Launch, target: Target) -> Launch:
+    """A launch whose author leaves it to others which threads do what."""
+    if launch.thread_vars or has_groups(launch):
+        return launch
+    return _Staging(kernel, launch, target).run()
 
 
 class _Staging(ScopedRewrite):
