@@ -11,7 +11,7 @@ from tvm import ir as tvm_ir
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
-from tilec.ir.exprs import all_of, dtype_of, int_value, linear_in, substitute, transform
+from tilec.ir.exprs import all_of, dtype_of, int_value, linear_in, substitute, transform, walk
 from tilec.ir.nodes import If, Parallel, Store
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def over_axes(
     that is stored to. Where more are counted than there are, a condition has to say so."""
     buffer, indices = (store.buffer, store.indices) if tile is None else (tile.source, tuple(tile.indices))
     shape = [int_value(size) or 0 for size in buffer.shape]
-    if not prod(shape) or len(shape) > len(_NAMES):
+    exprs = (*indices, *store.indices, store.value, *conds)
+    if not prod(shape) or len(shape) > len(_NAMES) or any(map(_divides_by_zero, exprs)):
         return None
     place = _bound(variables, extents).simplify(_place(indices, shape))
     factors = _factors(place, variables, extents)
@@ -49,7 +50,7 @@ def over_axes(
         analyzer.bind(axis, tvm_ir.Range(tirx.const(0, dtype), tirx.const(size, dtype)))
     flat = _place(axes, shape)
     values = {
-        var: flat // tirx.const(factor, dtype) % tirx.const(extent, dtype)
+        var: _digit(flat, factor, extent)
         for var, factor, extent in zip(variables, factors, extents, strict=True)
     }
 
@@ -81,6 +82,20 @@ def _is_bound(cond: Expr, place: Expr, size: int) -> bool:
     if not isinstance(cond, tirx.LT):
         return False
     return int_value(sym.Analyzer().simplify(cond.a - cond.b - place + size)) == 0
+
+
+def _digit(place: Expr, factor: int, extent: int) -> Expr:
+    """The digit of a place that counts so many elements."""
+    dtype = dtype_of(place)
+    if extent == 1:
+        return tirx.const(0, dtype)
+    return place // tirx.const(factor, dtype) % tirx.const(extent, dtype)
+
+
+def _divides_by_zero(expr: Expr) -> bool:
+    """Whether a quotient or a remainder is by the number 0, which no analysis takes."""
+    parts = (node for node in walk(expr) if isinstance(node, (tirx.FloorDiv, tirx.FloorMod)))
+    return any(int_value(part.b) == 0 for part in parts)
 
 
 def _bound(variables: Sequence[Var], extents: Sequence[int]) -> sym.Analyzer:

@@ -68,4 +68,5 @@ def _with_choice(loop: Stmt, fill: Fill) -> Parallel | None:
     value, number = (cast_to(each, str(tile.dtype)) for each in (value, fill.value))
     chosen = replace(store, indices=indices, value=tirx.if_then_else(cond, value, number))
     assert isinstance(loop, Parallel)
-    return replace(loop, body=(chosen,)) if stores_each(chosen, loop) else None
+    once = all(any(index.same_as(var) for index in indices) for var in loop.vars)
+    return replace(loop, body=(chosen,)) if once and stores_each(chosen, loop) else None

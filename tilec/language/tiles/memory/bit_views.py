@@ -6,7 +6,6 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from tilec.ir import nodes as ir
-from tilec.ir.exprs import loads
 from tilec.language.tiles.memory.buffers import Buffer, Element
 from tilec.language.tiles.memory.views import View, ViewElement
 from tilec.language.values.kernel import session as sessions
@@ -85,6 +84,8 @@ class _RetypedElement(ViewElement):
         from tvm import tirx
 
         what = f"a store to {self.buffer.name}"
+        from tilec.ir.exprs import loads
+
         new, width = _bits(stored_value(value, self.dtype, what))
         builder, parts = sessions.builder(what), self._parts()
         frame = builder.push("if") if self.guard is not None else None

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cuda.analysis.accesses.distinct import distinct
 from tilec.ir.exprs import inlined, int_value, loads, walk
 from tilec.ir.nodes import Bind, Block, Parallel, Stmt, Store
+from tilec.ir.traits import expressions
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.passes.base import BlockPass
 from tilec.lowering.rewrite import map_stmt
@@ -40,16 +42,20 @@ def _unfolded(loop: Parallel) -> Parallel:
     if not isinstance(store, Store) or not all(isinstance(name, Bind) for name in names) or 0 in extents:
         return loop
     known = values_of(names)
+    every = [load for stmt in loop.body for expr in expressions(stmt) for load in loads(expr)]
+    own = [store.indices] if store.buffer.scope() in _TILES else []
+    read = [tuple(load.indices) for load in every if load.source.scope() in _TILES]
+    if not any(_is_part(inlined(index, known)) for indices in (*own, *read) for index in indices):
+        return loop
     flat = map_stmt(store, lambda expr: inlined(expr, known))
     assert isinstance(flat, Store)
-    own = [None] if store.buffer.scope() in _TILES else []
-    for tile in (*own, *(load for load in loads(flat.value) if load.source.scope() in _TILES)):
-        indices = flat.indices if tile is None else tile.indices
-        if any(_is_part(index) for index in indices):
-            made = over_axes(flat, loop.vars, extents, tile=tile)
-            return (
-                loop if made is None else replace(loop, vars=made.vars, extents=made.extents, body=made.body)
-            )
+    tiles = [load for load in loads(flat.value) if load.source.scope() in _TILES]
+    if not distinct(flat.indices, loop.vars, extents):
+        return loop
+    for tile in (*([None] if own else []), *tiles):
+        if any(_is_part(index) for index in (flat.indices if tile is None else tile.indices)):
+            made = over_axes(flat, loop.vars, extents, tile=tile) or loop
+            return replace(loop, vars=made.vars, extents=made.extents, body=made.body)
     return loop
 
 
