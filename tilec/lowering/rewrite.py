@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 
-from tilec.ir.exprs import substitute, transform
+from tilec.ir.exprs import same, substitute, transform
 from tilec.ir.traits import Rewriter
 
 if TYPE_CHECKING:
@@ -40,6 +40,15 @@ def map_stmt(stmt: Stmt, visit: Callable[[Expr], Expr]) -> Stmt:
 def rename(block: Block, values: Mapping[Var, Expr]) -> Block:
     """``block`` with variables replaced."""
     return map_block(block, lambda expr: substitute(expr, values))
+
+
+def with_elements(stmt: Stmt, made: Sequence[tuple[TensorLoad, Expr]]) -> Stmt:
+    """``stmt`` with other values in the place of some elements that it reads."""
+
+    def visit(node: Expr) -> Expr | None:
+        return next((value for load, value in made if same(load, node)), None)
+
+    return map_stmt(stmt, lambda expr: transform(expr, visit))
 
 
 def read_from(expr: Expr, old: Var, new: Var, indices: tuple[Expr, ...]) -> Expr:

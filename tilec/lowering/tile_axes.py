@@ -7,12 +7,12 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from tvm import ir as tvm_ir
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from tilec.ir.exprs import all_of, dtype_of, int_value, linear_in, substitute, transform, walk
 from tilec.ir.nodes import If, Parallel, Store
+from tilec.lowering.analysis.counted import counted
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -37,7 +37,7 @@ def over_axes(
     exprs = (*indices, *store.indices, store.value, *conds)
     if not prod(shape) or len(shape) > len(_NAMES) or any(map(_divides_by_zero, exprs)):
         return None
-    place = _bound(variables, extents).simplify(_place(indices, shape))
+    place = counted(variables, extents).simplify(place_of(indices, shape))
     factors = _factors(place, variables, extents)
     inside = [cond for cond in conds if _is_bound(cond, place, prod(shape))]
     over = prod(extents) - prod(shape)
@@ -45,10 +45,8 @@ def over_axes(
         return None
     dtype = dtype_of(variables[0])
     axes = tuple(tirx.Var(name, dtype) for name in _NAMES[: len(shape)])
-    analyzer = sym.Analyzer()
-    for axis, size in zip(axes, shape, strict=True):
-        analyzer.bind(axis, tvm_ir.Range(tirx.const(0, dtype), tirx.const(size, dtype)))
-    flat = _place(axes, shape)
+    analyzer = counted(axes, shape)
+    flat = place_of(axes, shape)
     values = {
         var: _digit(flat, factor, extent)
         for var, factor, extent in zip(variables, factors, extents, strict=True)
@@ -98,17 +96,9 @@ def _divides_by_zero(expr: Expr) -> bool:
     return any(int_value(part.b) == 0 for part in parts)
 
 
-def _bound(variables: Sequence[Var], extents: Sequence[int]) -> sym.Analyzer:
-    analyzer = sym.Analyzer()
-    for var, extent in zip(variables, extents, strict=True):
-        dtype = dtype_of(var)
-        analyzer.bind(var, tvm_ir.Range(tirx.const(0, dtype), tirx.const(extent, dtype)))
-    return analyzer
-
-
-def _place(indices: Sequence[Expr], shape: Sequence[int]) -> Expr:
+def place_of(indices: Sequence[Expr], shape: Sequence[int]) -> Expr:
     """The place of an element of a tile, row by row."""
-    place: Expr = tirx.const(0, dtype_of(indices[0]))
+    place: Expr = tirx.const(0, dtype_of(indices[0]) if indices else "int32")
     for index, size in zip(indices, shape, strict=True):
         place = place * tirx.const(size, dtype_of(index)) + index
     return place

@@ -8,19 +8,20 @@ for the last cache. They come to the second cache (docs/performance/cpu-2026-11-
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 
 from tilec.backends.cpu.nodes import AskAhead, MicroGemm
 from tilec.backends.cpu.passes.prefetch.ask_for_weights import is_near
+from tilec.backends.cpu.passes.prefetch.trips import AskInTrips, Trips
 from tilec.backends.cpu.products.tir import CACHE_LINE, SECOND
 from tilec.ir.exprs import dtype_of, int_value, substitute, uses
-from tilec.ir.nodes import Block, For, Launch, Parallel, Pipelined, Stmt, walk
-from tilec.lowering.analysis.accesses import Access, tensor_reads, values_of
+from tilec.ir.nodes import Block, For, Parallel, Pipelined, Stmt
+from tilec.lowering.analysis.accesses import Access, tensor_reads
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.passes.base import LaunchPass, replaced, rewrite_blocks
+from tilec.lowering.passes.base import replaced
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -35,27 +36,8 @@ _AHEAD = 2
 _LOOKED_AT = 8
 
 
-class AskForPieces(LaunchPass):
-    """In: a loop of products along rows of tensors, in it loops over these rows that read a piece of each, of
-    few cache lines. Out: these ask for the piece of a later trip, a prefetch for each line, once for each
-    tensor."""
-
-    def launch(self, launch: Launch) -> Launch:
-        """The launch with such loops asking ahead."""
-        names = values_of(walk(launch.body))
-        return replace(launch, body=rewrite_blocks(launch.body, lambda block: _asking(block, names)))
-
-
-def _asking(block: Block, names: dict[Var, Expr]) -> Block:
-    return tuple(_Trips(s, names).asking() if isinstance(s, (For, Pipelined)) else s for s in block)
-
-
-@dataclass(frozen=True, eq=False)
-class _Trips:
-    """A loop, and the names that stand for values."""
-
-    loop: For | Pipelined
-    names: dict[Var, Expr]
+class _Trips(Trips):
+    """The trips of one loop."""
 
     def asking(self) -> For | Pipelined:
         """The loop, whose fills ask ahead."""
@@ -122,3 +104,11 @@ def _nests(stmt: Stmt, rows: tuple[Var, ...]) -> Iterator[tuple[Parallel, tuple[
             yield from _nests(inner, (*rows, stmt.var))
     elif isinstance(stmt, Parallel):
         yield stmt, (*rows, *stmt.vars[:-1])
+
+
+class AskForPieces(AskInTrips):
+    """In: a loop of products along rows of tensors, in it loops over these rows that read a piece of each, of
+    few cache lines. Out: these ask for the piece of a later trip, a prefetch for each line, once for each
+    tensor."""
+
+    trips = _Trips

@@ -10,18 +10,18 @@ as the first. The times are in docs/performance/cpu-attention.md.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.backends.cpu.nodes import AskAhead, MicroGemm
+from tilec.backends.cpu.passes.prefetch.trips import AskInTrips, Trips
 from tilec.backends.cpu.products.tir import SECOND
 from tilec.ir.exprs import dtype_of, inlined, loads, substitute, uses
-from tilec.ir.nodes import Block, For, Launch, Parallel, Pipelined, Stmt, walk
+from tilec.ir.nodes import For, Parallel, Pipelined, Stmt, walk
 from tilec.ir.traits import defined
 from tilec.lowering.analysis.accesses import Access, accesses, same_extents, values_of
-from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -30,28 +30,8 @@ if TYPE_CHECKING:
 _AXES = 2
 
 
-class AskForTiles(LaunchPass):
-    """In: a loop of products, in it Parallel loops over rows and columns that read rows of tensors which do
-    not follow each other in memory, others in every trip. Out: each asks for what the next of them reads, the
-    last one for what the first one reads in the next trip, where they are over as many rows and columns: a
-    prefetch for each vector."""
-
-    def launch(self, launch: Launch) -> Launch:
-        """The launch with such loops asking ahead."""
-        names = values_of(walk(launch.body))
-        return replace(launch, body=rewrite_blocks(launch.body, lambda block: _asking(block, names)))
-
-
-def _asking(block: Block, names: dict[Var, Expr]) -> Block:
-    return tuple(_Trips(s, names).asking() if isinstance(s, (For, Pipelined)) else s for s in block)
-
-
-@dataclass(frozen=True, eq=False)
-class _Trips:
-    """A loop, and the names that stand for values."""
-
-    loop: For | Pipelined
-    names: dict[Var, Expr]
+class _Trips(Trips):
+    """The trips of one loop."""
 
     def asking(self) -> For | Pipelined:
         """The loop, whose fills ask ahead."""
@@ -105,3 +85,12 @@ def _are_apart(rows: list[Expr], row: Var) -> bool:
 def _asked(item: Access, here: dict[Var, Expr], there: dict[Var, Expr]) -> AskAhead:
     at, ahead = (tuple(substitute(index, at) for index in item.indices) for at in (here, there))
     return AskAhead(item.buffer, at, ahead, SECOND)
+
+
+class AskForTiles(AskInTrips):
+    """In: a loop of products, in it Parallel loops over rows and columns that read rows of tensors which do
+    not follow each other in memory, others in every trip. Out: each asks for what the next of them reads, the
+    last one for what the first one reads in the next trip, where they are over as many rows and columns: a
+    prefetch for each vector."""
+
+    trips = _Trips

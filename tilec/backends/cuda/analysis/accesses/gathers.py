@@ -15,6 +15,7 @@ from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, substitute, 
 from tilec.ir.nodes import Bind, Parallel, Store, is_global
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.whole_stores import stores_each_in_order
+from tilec.lowering.tile_axes import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,9 +80,7 @@ def store_of(loop: Parallel) -> Store | None:
     extents = [int_value(extent) or 0 for extent in loop.extents]
     shape = [int_value(extent) or 0 for extent in store.buffer.shape]
     names = values_of(binds)
-    place: Expr = tirx.const(0, "int32")
-    for index, extent in zip(store.indices, shape, strict=True):
-        place = place * tirx.const(extent, "int32") + inlined(index, names)
+    place = place_of([inlined(index, names) for index in store.indices], shape)
     factors = [int_value(factor) for factor in linear_in(place, loop.vars)]
     if None in factors or not factors or factors[-1] != 0:
         return None

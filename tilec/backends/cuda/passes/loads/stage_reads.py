@@ -23,7 +23,7 @@ from tilec.backends.cuda.limits import has_tma
 from tilec.backends.cuda.statement_roles.boxes.loaded_boxes import check_box
 from tilec.backends.cuda.statement_roles.split.loads import filled
 from tilec.backends.cuda.warp_roles.unfit import Unfit
-from tilec.ir.exprs import each_once, inlined, int_value, loads, same, transform, uses
+from tilec.ir.exprs import each_once, inlined, int_value, loads, uses
 from tilec.ir.nodes import (
     Alloc,
     Copy,
@@ -43,7 +43,7 @@ from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import changed_in
 from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.passes.base import Pass, rewrite_launches
-from tilec.lowering.rewrite import map_stmt
+from tilec.lowering.rewrite import with_elements
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
@@ -68,8 +68,9 @@ class StageReads(Pass):
 
 
 def _staged(kernel: Kernel, launch: Launch, target: Target) -> Launch:
-    """A launch whose author leaves it to others which threads do what."""
-    if launch.thread_vars or has_groups(launch):
+    """A launch with such loops, whose author leaves it to others which threads do what."""
+    ahead = any(isinstance(stmt, Pipelined) and _multiplies_ahead(stmt) for stmt in walk(launch.body))
+    if not ahead or launch.thread_vars or has_groups(launch):
         return launch
     return _Staging(kernel, launch, target).run()
 
@@ -127,7 +128,7 @@ class _Staging(ScopedRewrite):
             if box is not None and tile is not None:
                 copies.append(Copy(box, whole_tile(tile), loc=loop.loc))
                 read.append((load, tirx.BufferLoad(tile, list(loop.vars))))
-        return [*copies, _reading(loop, read)] if copies else [loop]
+        return [*copies, with_elements(loop, read)] if copies else [loop]
 
     def _staged(self, box: Region) -> Var | None:
         """A tile for a box that is another one in each trip; None where TMA does not bring it, or where there
@@ -167,12 +168,3 @@ def _taken(launch: Launch) -> int:
         for alloc in tiles
         if alloc.buffer.scope() == "shared.dyn"
     )
-
-
-def _reading(loop: Parallel, read: list[tuple[TensorLoad, Expr]]) -> Stmt:
-    """A loop with other elements in the place of some."""
-
-    def visit(node: Expr) -> Expr | None:
-        return next((made for load, made in read if same(load, node)), None)
-
-    return map_stmt(loop, lambda expr: transform(expr, visit))

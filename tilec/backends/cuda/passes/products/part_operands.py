@@ -15,15 +15,15 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from tvm import ir as tvm_ir
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from tilec.ir.analysis.outermost import outermost
-from tilec.ir.exprs import dtype_of, int_value, transform
+from tilec.ir.exprs import int_value, transform
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Gemm, Launch, Parallel, Region, Stmt, walk
 from tilec.ir.traits import Rewriter, buffers
 from tilec.lowering.analysis.accesses import accesses
+from tilec.lowering.analysis.counted import counted
 from tilec.lowering.analysis.uses import touches
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import LaunchPass
@@ -126,8 +126,7 @@ def _of_elements(loop: Parallel, tile: Var) -> list[_Span] | None:
     """Which columns of a tile the iterations of a loop touch."""
     if None in map(int_value, loop.extents):
         return None
-    analyzer = sym.Analyzer()
-    _bind(analyzer, loop)
+    analyzer = counted(loop.vars, _extents(loop))
     found: list[_Span] = []
     for access in accesses(loop.body):
         if access.buffer.same_as(tile):
@@ -138,11 +137,8 @@ def _of_elements(loop: Parallel, tile: Var) -> list[_Span] | None:
     return found
 
 
-def _bind(analyzer: sym.Analyzer, loop: Parallel) -> None:
-    """Tells which values the variables of a loop have."""
-    for var, extent in zip(loop.vars, loop.extents, strict=True):
-        dtype = dtype_of(var)
-        analyzer.bind(var, tvm_ir.Range(tirx.const(0, dtype), tirx.const(int_value(extent), dtype)))
+def _extents(loop: Parallel) -> list[int]:
+    return [int_value(extent) or 0 for extent in loop.extents]
 
 
 @dataclass(frozen=True)
@@ -172,7 +168,7 @@ class _Parting(Rewriter):
         if isinstance(stmt, Gemm) and any(True for _ in _summed(stmt, self._tile)):
             return self._products(stmt)
         if isinstance(stmt, Parallel) and touches(stmt, self._tile):
-            _bind(self._analyzer, stmt)
+            counted(stmt.vars, _extents(stmt), self._analyzer)
         return super().stmts(stmt)
 
     def _products(self, gemm: Gemm) -> Block:

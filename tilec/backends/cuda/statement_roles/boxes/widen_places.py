@@ -27,7 +27,7 @@ from tilec.backends.cuda.statement_roles.rings.plan import is_of_boxes
 from tilec.backends.cuda.warp_roles.tma import STRIDE_BYTES
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import dtype_of, loads
-from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Region, SparseGemm, Stmt, children, walk
+from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Region, SparseGemm, Stmt, every_block, walk
 from tilec.ir.options import NO_ROLES
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.scopes import ScopedRewrite
@@ -80,7 +80,7 @@ def _filled(body: Block) -> dict[Stmt, Alloc]:
             users.setdefault(buffer, []).append(stmt)
     return {
         copy: allocs[copy.dst.buffer]
-        for block in _blocks(body)
+        for block in every_block(body)
         for place, copy in enumerate(block)
         if isinstance(copy, Copy)
         and copy.dst.buffer in allocs
@@ -90,10 +90,6 @@ def _filled(body: Block) -> dict[Stmt, Alloc]:
             if stmt is not copy
         )
     }
-
-
-def _blocks(block: Block) -> list[Block]:
-    return [block, *(each for stmt in block for inner in children(stmt) for each in _blocks(inner))]
 
 
 def _reads_places(stmt: Stmt, tile: Var, behind: Block) -> bool:

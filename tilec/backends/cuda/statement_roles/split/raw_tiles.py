@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from tvm import ir as tvm_ir
-from tvm import sym, tirx
+from tvm import tirx
 from tvm.tirx.analysis import undefined_vars
 
 from tilec.backends.cuda.analysis.accesses.gathers import store_of
@@ -25,7 +24,7 @@ from tilec.backends.cuda.statement_roles.boxes.loaded_boxes import check_box
 from tilec.backends.cuda.statement_roles.split.loads import filled, is_loop, is_small
 from tilec.backends.cuda.warp_roles.tma import LARGEST_BOX
 from tilec.backends.cuda.warp_roles.unfit import Unfit
-from tilec.ir.exprs import dtype_of, each_once, inlined, int_value, loads, same, substitute, transform, uses
+from tilec.ir.exprs import dtype_of, each_once, inlined, int_value, loads, substitute, uses
 from tilec.ir.nodes import (
     PRODUCTS,
     Alloc,
@@ -41,10 +40,12 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.traits import defined, expressions
 from tilec.lowering.analysis.accesses import values_of
+from tilec.lowering.analysis.counted import counted
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import used_in
 from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.passes.expand_copies import expand_copy
+from tilec.lowering.rewrite import with_elements
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
@@ -132,7 +133,7 @@ class _RawTiles(ScopedRewrite):
         raw = {load: self._raw(part) for load, part in found.items()}
         copies = [Copy(part.box, whole_tile(raw[load]), loc=stmt.loc) for load, part in found.items()]
         read = {load: tirx.BufferLoad(raw[load], list(part.indices)) for load, part in found.items()}
-        return [*gathers, *copies, _reading(loop, read)]
+        return [*gathers, *copies, with_elements(loop, [*read.items()])]
 
     def _with_gathers(self, loop: Parallel) -> tuple[list[Parallel], Parallel]:
         """Loops that bring the rows which a loop looks up to raw tiles, where cp.async moves them, and the
@@ -146,7 +147,9 @@ class _RawTiles(ScopedRewrite):
                 self.tiles.append(found.tile)
                 gathers.append(found.copy)
                 read[load] = found.element
-        return gathers, _reading(loop, read) if read else loop
+        reading = with_elements(loop, [*read.items()]) if read else loop
+        assert isinstance(reading, Parallel)
+        return gathers, reading
 
     def _is_gathered(self, stmt: Stmt) -> bool:
         """Whether cp.async moves a load as it is."""
@@ -208,10 +211,8 @@ class _Span(NamedTuple):
 
 def _span(place: Expr, variables: Sequence[Var], extents: Sequence[int | Expr]) -> _Span | None:
     """None where something else is added, or less than nothing."""
-    analyzer = sym.Analyzer()
+    analyzer = counted(variables, [int_value(extent) or 1 for extent in extents])
     zeros = {var: tirx.const(0, dtype_of(var)) for var in variables}
-    for var, extent in zip(variables, extents, strict=True):
-        analyzer.bind(var, tvm_ir.Range(zeros[var], tirx.const(int_value(extent) or 1, dtype_of(var))))
     start = analyzer.simplify(substitute(place, zeros))
     added = analyzer.simplify(place - start)
     bound = analyzer.const_int_bound(added)
@@ -277,13 +278,3 @@ def _tensors(loop: Parallel) -> list[TensorLoad]:
     """The elements of tensors that a loop reads, each once."""
     every = (load for stmt in loop.body for expr in expressions(stmt) for load in loads(expr))
     return each_once(load for load in every if str(load.source.scope()) == "global")
-
-
-def _reading(loop: Parallel, read: dict[TensorLoad, Expr]) -> Parallel:
-    """A loop that reads raw tiles."""
-
-    def visit(node: Expr) -> Expr | None:
-        return next((made for load, made in read.items() if same(load, node)), None)
-
-    body = tuple(replace(stmt, value=transform(stmt.value, visit)) for stmt in loop.body)  # type: ignore[attr-defined, call-arg]
-    return replace(loop, body=body)
