@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.layouts.fragments import WARP
-from tilec.backends.cuda.analysis.products.wgmma import holds_product
+from tilec.backends.cuda.analysis.products.wgmma import ROWS, holds_product
 from tilec.backends.cuda.attention.assign.layouts import laid_out, load_map
 from tilec.backends.cuda.attention.assign.list_trips import with_listed_trips
 from tilec.backends.cuda.attention.assign.memory import fitted
@@ -77,7 +77,7 @@ def _roles(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var, .
     for copy in _copies(parts.producer):
         with about(copy):
             load_map(copy, facts)
-    consumer, staging = staged_stores(parts.consumer, facts)
+    consumer, staging = staged_stores(parts.consumer, ROWS * parts.warpgroups, facts)
     together = _together(parts, staging, target)
     alone = not _fits_registers(parts, together)
     stages = 1 if window_trips(launch, parts) is None else _STAGES

@@ -1,4 +1,4 @@
-"""Results that leave through staging memory and TMA: 16-bit elements of a fragment, at their own rows."""
+"""Results that leave through staging memory and TMA: 16-bit elements of a whole fragment, at their own rows."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ _TYPES = ("float16", "bfloat16")
 _BOX, _MATRIX = ROW_BYTES // 2, 8
 
 
-def staged_stores(block: Block, facts: Facts) -> tuple[Block, tuple[Var, ...]]:
-    """``block`` with every such loop as a loop into a fragment and a BoxStore, and the staging tiles."""
+def staged_stores(block: Block, rows: int, facts: Facts) -> tuple[Block, tuple[Var, ...]]:
+    """``block`` with every such loop over ``rows``, those of all fragments, as a loop into a fragment and a
+    BoxStore, and the staging tiles."""
     body: list[Stmt] = []
     staging: list[Var] = []
     for stmt in block:
         loop = expand_copy(stmt) if isinstance(stmt, Copy) else stmt
-        parts = _staged(loop, facts) if isinstance(loop, Parallel) else None
+        parts = _staged(loop, rows, facts) if isinstance(loop, Parallel) else None
         if parts is None:
             body.append(stmt)
             continue
@@ -42,8 +43,8 @@ def staged_stores(block: Block, facts: Facts) -> tuple[Block, tuple[Var, ...]]:
     return tuple(body), tuple(staging)
 
 
-def _staged(loop: Parallel, facts: Facts) -> tuple[Stmt, ...] | None:
-    if loop.hints.avoids_tma or len(loop.vars) != 2:
+def _staged(loop: Parallel, rows: int, facts: Facts) -> tuple[Stmt, ...] | None:
+    if loop.hints.avoids_tma or len(loop.vars) != 2 or int_value(loop.extents[0]) != rows:
         return None
     if len(loop.body) != 1 or not isinstance(loop.body[0], Store):
         return None
