@@ -136,6 +136,77 @@ def grouped_by_search(rows, groups, N, K, bM=128, bN=128, bK=64, dtype="bfloat16
     return main
 
 
+@tilec.jit(out_idx=[-1])
+def grouped_unpadded(rows, groups, blocks, N, K, bM=128, bN=128, bK=64, dtype="bfloat16"):
+    """Groups of any number of rows: each block counts the blocks of all groups until it finds its own."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((rows, K), dtype),
+        B: T.Tensor((groups, N, K), dtype),
+        starts: T.Tensor((groups + 1,), "int32"),
+        C: T.Tensor((rows, N), dtype),
+    ):
+        with T.Kernel(blocks, T.ceildiv(N, bN), threads=256) as (by, bx):
+            A_shared, B_shared = T.alloc_shared((bM, bK), dtype), T.alloc_shared((bN, bK), dtype)
+            C_local = T.alloc_fragment((bM, bN), "float32")
+            group = T.alloc_local((1,), "int32")
+            inner = T.alloc_local((1,), "int32")
+            passed = T.alloc_local((1,), "int32")
+            group[0] = 0
+            inner[0] = blocks
+            passed[0] = 0
+            for g in T.serial(groups):
+                here = T.ceildiv(starts[g + 1] - starts[g], bM)
+                is_own = T.And(by >= passed[0], by < passed[0] + here)
+                group[0] = T.if_then_else(is_own, g, group[0])
+                inner[0] = T.if_then_else(is_own, by - passed[0], inner[0])
+                passed[0] += here
+            first = starts[group[0]] + inner[0] * bM
+            T.clear(C_local)
+            for ko in T.Pipelined(T.ceildiv(K, bK), num_stages=3):
+                T.copy(A[first : first + bM, ko * bK : (ko + 1) * bK], A_shared)
+                T.copy(B[group[0], bx * bN : (bx + 1) * bN, ko * bK : (ko + 1) * bK], B_shared)
+                T.gemm(A_shared, B_shared, C_local, transpose_B=True)
+            for i, j in T.Parallel(bM, bN):
+                if first + i < starts[group[0] + 1]:
+                    C[first + i, bx * bN + j] = C_local[i, j]
+
+    return main
+
+
+@tilec.jit(out_idx=[-1])
+def grouped_walk(rows, groups, blocks, N, K, bM=128, bN=128, bK=64, dtype="bfloat16"):
+    """Blocks that stay walk over tiles whose groups and rows a table has."""
+    columns = T.ceildiv(N, bN)
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((rows, K), dtype),
+        B: T.Tensor((groups, N, K), dtype),
+        table: T.Tensor((blocks, 3), "int32"),
+        C: T.Tensor((rows, N), dtype),
+    ):
+        with T.Kernel(132, threads=256) as b:
+            A_shared, B_shared = T.alloc_shared((bM, bK), dtype), T.alloc_shared((bN, bK), dtype)
+            C_local = T.alloc_fragment((bM, bN), "float32")
+            for wave in T.serial(T.ceildiv(blocks * columns, 132)):
+                tile = wave * 132 + b
+                if tile < blocks * columns:
+                    by = tile // columns
+                    bx = tile % columns
+                    T.clear(C_local)
+                    for ko in T.Pipelined(T.ceildiv(K, bK), num_stages=3):
+                        T.copy(A[table[by, 1], ko * bK], A_shared)
+                        T.copy(B[table[by, 0], bx * bN, ko * bK], B_shared)
+                        T.gemm(A_shared, B_shared, C_local, transpose_B=True)
+                    for i, j in T.Parallel(bM, bN):
+                        if table[by, 1] + i < table[by, 2]:
+                            C[table[by, 1] + i, bx * bN + j] = C_local[i, j]
+
+    return main
+
+
 @tilec.jit
 def grouped_masked(groups, M, N, K, bM=128, bN=128, bK=64, dtype="bfloat16"):
     """Room for M rows in every group, of which some are there: the other blocks leave."""
@@ -273,6 +344,16 @@ def grouped_by_search_reference(A, B, ends):
     return np.stack([wide(row) @ wide(B[group]).T for row, group in zip(A, groups, strict=True)])
 
 
+def grouped_unpadded_reference(A, B, starts, blocks=None):
+    return np.concatenate(
+        [wide(A[first:end]) @ wide(B[g]).T for g, (first, end) in enumerate(pairwise(starts))]
+    )
+
+
+def grouped_walk_reference(A, B, table):
+    return grouped_by_table_reference(A, np.swapaxes(B, 1, 2), table)
+
+
 def grouped_masked_reference(A, B, counts):
     done = np.full((*A.shape[:2], B.shape[1]), np.nan, np.float32)
     for group, count in enumerate(counts):
@@ -353,6 +434,18 @@ def grouped_by_search_inputs(dims, rng):
     rows, groups, N, K = (dims[name] for name in ("rows", "groups", "N", "K"))
     ends = np.linspace(0, rows // 128, groups + 1).astype(np.int32)[1:] * 128
     return [rng.standard_normal((rows, K), np.float32), _weights(rng, groups, N, K), ends]
+
+
+def grouped_unpadded_inputs(dims, rng):
+    rows, groups, N, K = (dims[name] for name in ("rows", "groups", "N", "K"))
+    cuts = np.sort(rng.integers(0, rows + 1, groups - 1))
+    starts = np.concatenate([[0], cuts, [rows]]).astype(np.int32)
+    return [rng.standard_normal((rows, K), np.float32), _weights(rng, groups, N, K), starts]
+
+
+def grouped_walk_inputs(dims, rng):
+    rows, weights, table = grouped_by_table_inputs(dims, rng)
+    return [rows, np.ascontiguousarray(np.swapaxes(weights, 1, 2)), table]
 
 
 def grouped_masked_inputs(dims, rng):

@@ -24,6 +24,7 @@ PRODUCTS = {
     "tokens": 40, "places": 144, "hidden": 144, "inter": 136, "rows": 256, "blocks": 3,
     "H": 9, "W": 8, "C": 64, "F": 136,
     "chained": {"N": 128}, "fp8_block_scales": {"K": 896}, "grouped_by_table": {"rows": 300},
+    "grouped_unpadded": {"rows": 300, "blocks": 4}, "grouped_walk": {"rows": 300},
     "unpacked_by_threads": {"K": 192}, "weighted_trips": {"K": 192},
     **{name: {"K": 192} for name in ("int4_pairs", "int4_halves", "word_weights", "looked_up_weights")},
 }  # fmt: skip

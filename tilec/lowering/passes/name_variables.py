@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
+from tilec.ir.analysis.renaming import renamed
 from tilec.ir.exprs import cast_to, int_value, loads, transform
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes import (
@@ -44,16 +45,24 @@ if TYPE_CHECKING:
 
 #: Statements that read values; others may take an element for the memory that it is.
 _VALUES = (Bind, Copy, Fill, For, If, Parallel, Pipelined, Store, While)
+_VARIABLE = "local.var"
 
 
 class NameVariables(LaunchPass):
     """In: memory of threads. Out: none of one integer or bool that is stored once, in front of all reads in
-    its block: the value has a name, which tells a pass what a condition or a place depends on."""
+    its block: the value has a name, which tells a pass what a condition or a place depends on. Arrays of one
+    that is stored more often are variables, however the author asked for them."""
 
     def launch(self, launch: Launch) -> Launch:
-        """The launch with such variables named."""
+        """The launch with such memory named."""
         found = _named(launch.body)
-        return replace(launch, body=_Names(found).body(launch.body)) if found else launch
+        named = _Names(found).body(launch.body) if found else launch.body
+        arrays = [buffer for buffer in plain_memory(named) if buffer.scope() != _VARIABLE]
+        return replace(launch, body=renamed(named, {buffer: _variable(buffer) for buffer in arrays}))
+
+
+def _variable(array: Var) -> Var:
+    return tirx.decl_buffer(array.shape, str(array.dtype), str(array.name), scope=_VARIABLE)
 
 
 def _named(body: Block) -> set[Store]:

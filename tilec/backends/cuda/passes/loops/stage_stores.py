@@ -105,8 +105,6 @@ class _Staging(ScopedRewrite):
         if not read & self._sums or store.buffer in read or len(writes) != 1:
             return False
         indices = written_out(store.indices, loop)
-        if any(next(loads(index), None) is not None for index in indices):
-            return False
         extent = loop_extents(loop)[-1]
         size = element_bytes(str(store.buffer.dtype))
         limit = min(WIDEST // size, extent & -extent)

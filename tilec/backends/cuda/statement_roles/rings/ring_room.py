@@ -192,7 +192,7 @@ def _staged_bytes(launch: Launch) -> int:
         loop = expand_copy(stmt) if isinstance(stmt, Copy) and stmt.src.buffer in sums else stmt
         if not isinstance(loop, Parallel):
             continue
-        for store in loop.body:
+        for store in walk(loop.body):
             if not isinstance(store, Store) or not is_global(store.buffer):
                 continue
             size = element_bytes(str(store.buffer.dtype))
