@@ -348,6 +348,59 @@ def varlen_decode(heads, groups, dim, block_N=32, block_H=16, dtype="float16"):
 # ---- references and inputs ----
 
 
+@tilec.jit(out_idx=[-1])
+def group_decode(heads, groups, dim, block_N=128, block_H=64, dtype="float16"):
+    """Tiles of 64 heads, of which a group has fewer: the rows of the others are not stored."""
+    batch_size, seqlen_kv = T.dynamic("batch_size"), T.dynamic("seqlen_kv")
+    accum = "float"
+    per = heads // groups
+    scale = (1.0 / dim) ** 0.5 * LOG2_E
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor([batch_size, heads, dim], dtype),
+        K: T.Tensor([batch_size, seqlen_kv, groups, dim], dtype),
+        V: T.Tensor([batch_size, seqlen_kv, groups, dim], dtype),
+        O: T.Tensor([batch_size, heads, dim], dtype),
+    ):
+        with T.Kernel(batch_size, groups, threads=128) as (bz, g):
+            q = T.alloc_shared([block_H, dim], dtype)
+            k_s, v_s = (T.alloc_shared([block_N, dim], dtype) for _ in range(2))
+            s, p = T.alloc_fragment([block_H, block_N], accum), T.alloc_fragment([block_H, block_N], dtype)
+            o = T.alloc_fragment([block_H, dim], accum)
+            m, m_old, corr, rowsum, total_f = [T.alloc_fragment([block_H], accum) for _ in range(5)]
+            T.copy(Q[bz, g * per : g * per + block_H, :], q)
+            T.clear(o)
+            T.clear(total_f)
+            T.fill(m, -T.infinity(accum))
+            for t in T.Pipelined(T.ceildiv(seqlen_kv, block_N), num_stages=2):
+                T.copy(K[bz, t * block_N : (t + 1) * block_N, g, :], k_s)
+                for i, j in T.Parallel(block_H, block_N):
+                    s[i, j] = T.if_then_else(t * block_N + j < seqlen_kv, 0, -T.infinity(accum))
+                T.gemm(q, k_s, s, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+                T.copy(m, m_old)
+                T.reduce_max(s, m, dim=1, clear=False)
+                for i in T.Parallel(block_H):
+                    corr[i] = T.exp2((m_old[i] - m[i]) * scale)
+                for i, j in T.Parallel(block_H, block_N):
+                    s[i, j] = T.exp2((s[i, j] - m[i]) * scale)
+                T.reduce_sum(s, rowsum, dim=1)
+                for i in T.Parallel(block_H):
+                    total_f[i] = total_f[i] * corr[i] + rowsum[i]
+                T.copy(s, p)
+                for i, d in T.Parallel(block_H, dim):
+                    o[i, d] *= corr[i]
+                T.copy(V[bz, t * block_N : (t + 1) * block_N, g, :], v_s)
+                T.gemm(p, v_s, o, policy=T.GemmWarpPolicy.FullRow)
+            for i, d in T.Parallel(block_H, dim):
+                o[i, d] /= total_f[i]
+            for i, d in T.Parallel(block_H, dim):
+                if i < per:
+                    O[bz, g * per + i, d] = o[i, d]
+
+    return main
+
+
 def gqa_decode_reference(Q, K, V, mask, glse, Output_partial):
     out, splits = np.zeros(Q.shape, np.float32), glse.shape[2]
     glse, part = np.zeros(glse.shape, np.float32), np.zeros(Output_partial.shape, np.float32)
@@ -409,6 +462,13 @@ def mha_decode_appended_inputs(dims, rng):
     B, H, S, D = (dims[name] for name in ("B", "H", "Smax", "D"))
     floats = [rng.standard_normal(shape) for shape in [(B, H, D)] * 3 + [(B, H, S, D)] * 2]
     return [*floats, int(rng.integers(0, S))]
+
+
+def group_decode_reference(Q, K, V):
+    out, groups = np.zeros(Q.shape, np.float32), Q.shape[1] // K.shape[2]
+    for b, h in np.ndindex(Q.shape[:2]):
+        out[b, h] = attend(Q[b, h][None], K[b, :, h // groups], V[b, :, h // groups])[0][0]
+    return out
 
 
 def varlen_decode_reference(Q, K, V, cu_seqlens):
