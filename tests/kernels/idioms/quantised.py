@@ -248,6 +248,37 @@ def fp8_block_scales(M, N, K, bM=128, bN=128, bK=128):
     return main
 
 
+@tilec.jit(out_idx=[-1])
+def fp8_scaled_at_times(M, N, K, bM=128, bN=128, bK=64, group=128):
+    """float8, a scale for each ``group`` numbers of a row of A: sums of several trips are scaled at once."""
+    times = group // bK
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), "float8_e4m3fn"),
+        B: T.Tensor((N, K), "float8_e4m3fn"),
+        of_A: T.Tensor((M, K // group), "float32"),
+        C: T.Tensor((M, N), "bfloat16"),
+    ):
+        with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=256) as (bx, by):
+            A_shared = T.alloc_shared((bM, bK), "float8_e4m3fn")
+            B_shared = T.alloc_shared((bN, bK), "float8_e4m3fn")
+            part, C_local = (T.alloc_fragment((bM, bN), "float32") for _ in range(2))
+            T.clear(C_local)
+            T.clear(part)
+            for ko in T.Pipelined(K // bK, num_stages=4):
+                T.copy(A[by * bM, ko * bK], A_shared)
+                T.copy(B[bx * bN, ko * bK], B_shared)
+                T.gemm(A_shared, B_shared, part, transpose_B=True)
+                if (ko + 1) % times == 0:
+                    for i, j in T.Parallel(bM, bN):
+                        C_local[i, j] += part[i, j] * of_A[by * bM + i, ko // times]
+                    T.clear(part)
+            T.copy(C_local, C[by * bM, bx * bN])
+
+    return main
+
+
 # ---- references ----
 
 
@@ -308,6 +339,10 @@ def fp8_block_scales_reference(A, B, of_A, of_B):
     left = wide(A) * _spread(of_A, 128, A.shape[1])
     right = wide(B) * _spread(of_B.repeat(128, 0)[: len(B)], 128, B.shape[1])
     return left @ right.T
+
+
+def fp8_scaled_at_times_reference(A, B, of_A):
+    return (wide(A) * _spread(of_A, A.shape[1] // of_A.shape[1], A.shape[1])) @ wide(B).T
 
 
 # ---- inputs ----

@@ -55,6 +55,7 @@ from tilec.backends.cuda.statement_roles.trips.read_early import ReadEarly
 from tilec.backends.cuda.statement_roles.trips.read_for_results import ReadForResults
 from tilec.backends.cuda.statement_roles.trips.renew_places import RenewPlaces
 from tilec.backends.cuda.statement_roles.trips.rotate_trips import RotateTrips
+from tilec.backends.cuda.statement_roles.trips.settle_branches import SettleBranches
 from tilec.backends.cuda.statement_roles.trips.split_trips import SplitTrips
 from tilec.backends.cuda.statement_roles.trips.sum_behind_loops import SumBehindLoops
 from tilec.backends.cuda.statement_roles.turns.take_turns import TakeTurns
@@ -132,6 +133,7 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     WidenPlaces(),
     SplitRoles(),
     TakeTurns(),
+    SettleBranches(),
     SumBehindLoops(),
     IssueAhead(),
     RotateTrips(),

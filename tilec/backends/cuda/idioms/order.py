@@ -22,6 +22,8 @@ from tilec.backends.cuda.idioms.trips.join_first_trips import JoinFirstTrips
 from tilec.backends.cuda.idioms.trips.join_nests import JoinNests
 from tilec.backends.cuda.idioms.trips.join_trips import JoinTrips
 from tilec.backends.cuda.idioms.trips.pipeline_loads import PipelineLoads
+from tilec.backends.cuda.passes.products.clear_at_begin import ClearAtBegin
+from tilec.backends.cuda.passes.products.clear_in_products import ClearInProducts
 from tilec.lowering.passes.base import Pass
 
 IDIOMS: tuple[Pass, ...] = (
@@ -42,6 +44,8 @@ IDIOMS: tuple[Pass, ...] = (
     HoldResults(),
     PipelineLoads(),
     JoinTrips(),
+    ClearAtBegin(),
+    ClearInProducts(),
     NameBounds(),
     ChooseValues(),
     OpenPairs(),

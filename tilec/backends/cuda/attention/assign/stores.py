@@ -1,4 +1,4 @@
-"""Results that leave through staging memory and TMA: 16-bit elements of a whole fragment, at their own rows."""
+"""Results that leave through staging memory and TMA: 16-bit elements of whole fragments, at their rows."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@
     ->
     for k in range(ceildiv(n, 2)): As = A[.., k * 64:+64]; gemm(As, ..)        (float16)
 
-What a last trip has beyond the end of the tensors is zeros.
+What a last trip has beyond the end of the tensors is zeros. A branch behind the product that is taken in the
+last of as many trips (sums that are scaled every 128 of K) is what such a trip ends with.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from tilec.backends.cuda.analysis.accesses.vectors import divides
 from tilec.backends.cuda.analysis.layouts.tiles import is_whole, static_extents
 from tilec.backends.cuda.analysis.pipelines.versions import with_buffers
 from tilec.backends.cuda.analysis.products.wgmma import SLABS
+from tilec.backends.cuda.analysis.trips.periods import sides
 from tilec.ir.exprs import dtype_of, int_value, same, substitute, uses
-from tilec.ir.nodes import Alloc, Copy, Gemm, Kernel, Launch, Parallel, Pipelined, Region, Stmt, walk
+from tilec.ir.nodes import Alloc, Copy, Gemm, If, Kernel, Launch, Parallel, Pipelined, Region, Stmt, walk
 from tilec.ir.traits import mentioned
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.scopes import ScopedRewrite
@@ -42,7 +44,8 @@ class JoinTrips(Pass):
     """In: pipelined loops of two loads and a product of whole tiles, with rows of 16 to 64 bytes along K.
     Loads are copies, or loops whose place follows from the number of an element along K, as that of image
     columns. Out: loops of 2 to 8 times fewer trips over tiles as many times as deep, where what lies behind
-    the last trip is outside of both tensors, so that zeros are multiplied, or there is nothing behind it."""
+    the last trip is outside of both tensors, so that zeros are multiplied, or there is nothing behind it, as
+    there must not be where trips end with a branch."""
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with every launch rewritten."""
@@ -68,12 +71,15 @@ def _join(loop: Pipelined, launch: Launch) -> _Join | None:
     """The join of a loop that is two loads and a product; None for others."""
     loads = tuple(stmt for stmt in loop.body if _tile(stmt) is not None)
     gemms = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
-    if (len(loads), len(gemms), len(loop.body)) != (2, 1, 3) or (loop.stage, loop.order) != (None, None):
+    ends = tuple(stmt for stmt in loop.body[3:] if isinstance(stmt, If))
+    if (len(loads), len(gemms), len(loop.body) - len(ends)) != (2, 1, 3):
+        return None
+    if (loop.stage, loop.order) != (None, None) or len(ends) > 1:
         return None
     (gemm,) = gemms
     axes = {gemm.a.buffer: int(not gemm.trans_a), gemm.b.buffer: int(gemm.trans_b)}
     times = _times(axes)
-    return _Join(loop, launch, loads, gemm, axes, times) if times > 1 else None
+    return _Join(loop, launch, loads, gemm, ends, axes, times) if times > 1 else None
 
 
 def _tile(stmt: Stmt) -> Var | None:
@@ -95,12 +101,14 @@ def _times(axes: Mapping[Var, int]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Join:
-    """``times`` trips of a loop become one. ``axes``: the axis along K of each operand's tile."""
+    """``times`` trips of a loop become one. ``ends``: the branch that its trips end with, if any; ``axes``:
+    the axis along K of each operand's tile."""
 
     loop: Pipelined
     launch: Launch
     loads: tuple[Stmt, ...]
     gemm: Gemm
+    ends: tuple[If, ...]
     axes: Mapping[Var, int]
     times: int
 
@@ -118,7 +126,16 @@ class _Join:
     def is_fit(self, facts: Facts) -> bool:
         """Whether sums go on from trip to trip, and zeros lie behind the last one."""
         plain = int_value(self.loop.start) == 0 and int_value(self.gemm.clear) == 0
-        return plain and all(self._is_own(load) and self._goes_on(load, facts) for load in self.loads)
+        whole = not self.ends or divides(self.times, self.loop.stop, facts)
+        if not plain or not whole or not all(map(self._is_last, self.ends)):
+            return False
+        return all(self._is_own(load) and self._goes_on(load, facts) for load in self.loads)
+
+    def _is_last(self, branch: If) -> bool:
+        """Whether a branch is taken in the last one of ``times`` trips, and in no other one."""
+        places = [self.loop.var * self.times + number for number in range(self.times)]
+        taken = sides(branch.cond, self.loop, places, self.loop.var)
+        return not branch.orelse and taken == (False,) * (self.times - 1) + (True,)
 
     def _is_own(self, load: Stmt) -> bool:
         """Whether a load fills all of a tile that only the product reads."""
@@ -190,7 +207,9 @@ class _Join:
         """What becomes of the loop and of the allocations of its tiles."""
         tiles = {tile: self._deeper(tile) for tile in self.axes}
         var = tirx.Var(str(self.loop.var.name), dtype_of(self.loop.var))
-        body = rename(self.loop.body, {self.loop.var: var * self.times})
+        body = rename(self.loop.body[:3], {self.loop.var: var * self.times})
+        last = {self.loop.var: var * self.times + (self.times - 1)}
+        ends = [stmt for branch in self.ends for stmt in rename(branch.then, last)]
         stop = tirx.floordiv(self.loop.stop + (self.times - 1), self.times)
         stages = max(-(-self.loop.num_stages // self.times), 1)
         loop = replace(
@@ -198,7 +217,7 @@ class _Join:
             var=var,
             stop=stop,
             num_stages=stages,
-            body=tuple(self._statement(stmt, tiles) for stmt in body),
+            body=(*(self._statement(stmt, tiles) for stmt in body), *ends),
         )
         allocs = self._allocs
         return {

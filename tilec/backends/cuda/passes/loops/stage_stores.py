@@ -15,7 +15,7 @@ from tilec.backends.cuda.analysis.layouts.tiles import swizzled
 from tilec.backends.cuda.analysis.layouts.two_loops import in_two, run_along, stored
 from tilec.backends.cuda.passes.waits.place_shared import pool_plan
 from tilec.backends.cuda.warp_roles.epilogue import moves_by_one
-from tilec.ir.exprs import loads, uses
+from tilec.ir.exprs import uses
 from tilec.ir.nodes import Alloc, Kernel, Launch, Parallel, Stmt, Store, is_global, walk
 from tilec.ir.roads import Loss
 from tilec.lowering.analysis.accesses import accesses
