@@ -43,6 +43,7 @@ from tilec.backends.cuda.passes.products.part_operands import PartOperands
 from tilec.backends.cuda.passes.products.rotate_products import RotateProducts
 from tilec.backends.cuda.passes.products.select_instructions import SelectInstructions
 from tilec.backends.cuda.passes.sums.defer_reductions import DeferReductions
+from tilec.backends.cuda.passes.sums.join_lanes import JoinLanes
 from tilec.backends.cuda.passes.sums.part_additions import PartAdditions
 from tilec.backends.cuda.passes.sums.part_totals import PartTotals
 from tilec.backends.cuda.passes.sums.reduce_accumulations import ReduceAccumulations
@@ -111,6 +112,7 @@ _THREADS: tuple[Pass, ...] = (
     SpellNames(),
     OpenGridBarriers(),
     FuseExponents(),
+    JoinLanes(),
     LowerThreads(),
     SplitBranches(),
     VectoriseThreads(),
