@@ -16,6 +16,7 @@ trip writes it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.blocks.threads import thread_count
 from tilec.backends.cuda.analysis.layouts.tiles import whole_tile
+from tilec.backends.cuda.limits import gpu_limits
 from tilec.backends.cuda.nodes import AheadLoop, BlockReduce, BlockScan, TakeAhead, ThreadLoop
 from tilec.backends.cuda.statement_roles.split.registers import fits_registers
 from tilec.ir.exprs import (
@@ -66,6 +68,8 @@ _ROOM = 192
 #: 1543, 1543, 1061, 656, 1099; of 128 threads 377, 386, 308, 250, 215, 225; sums of exponentials of 128
 #: threads 162, 161, 162, 159, 161 to 171, 187).
 _ON_THEIR_WAY, _DEEPEST, _WRITTEN_OUT = 16384, 16, 128
+#: The same of blocks that have a multiprocessor each.
+_ALONE = 65536
 #: Bytes of elements that are read ahead: of smaller ones registers hold none by itself.
 _SIZES = (2, 4, 8)
 #: Loops of fewer trips are left as they are.
@@ -87,7 +91,9 @@ class ReadAhead(Pass):
             if launch.thread_vars or order_counts(launch):
                 return launch
             facts = ScopedRewrite(kernel, launch).facts
-            reader = _Reader(launch, changed_in(launch), thread_count(launch), facts)
+            reader = _Reader(
+                launch, changed_in(launch), thread_count(launch), _on_their_way(launch, target), facts
+            )
             return replace(launch, body=rewrite_blocks(launch.body, reader.block))
 
         return rewrite_launches(kernel, ahead)
@@ -136,11 +142,12 @@ class _Read:
 @dataclass(frozen=True)
 class _Reader:
     """Rewrites loops: tensors that are ``changed`` are read in their trip, unless each has its own row.
-    ``facts`` are those of calls."""
+    ``on_their_way``: bytes that a block has asked for at once; ``facts`` are those of calls."""
 
     launch: Launch
     changed: Container[Var]
     threads: int
+    on_their_way: int
     facts: Facts
 
     def block(self, block: Block) -> list[Stmt]:
@@ -177,7 +184,7 @@ class _Reader:
         """How many trips are read ahead: such that enough is on its way, and not too long a loop."""
         steps = sum(1 for _ in walk(loop.body))
         trips = int_value(loop.stop - loop.start) or _DEEPEST
-        room = min(_ON_THEIR_WAY // self.threads, _ROOM) // sum(each.bytes for each in found)
+        room = min(self.on_their_way // self.threads, _ROOM) // sum(each.bytes for each in found)
         return max(min(_DEEPEST, trips, room, _WRITTEN_OUT // steps), 1)
 
     def _reads(self, loop: For) -> Iterator[_Read]:
@@ -228,6 +235,12 @@ class _Reader:
         ]
         following, now = (Alloc(tile, layout=layout, loc=user.loc) for tile in tiles)
         return _Read(user, load, axes, place, following, now)
+
+
+def _on_their_way(launch: Launch, target: Target) -> int:
+    """Bytes that a block asks for at once: more where multiprocessors are known to have one each."""
+    blocks = math.prod(int_value(extent) or 0 for extent in launch.grid)
+    return _ALONE if 0 < blocks <= gpu_limits(target, {}).units else _ON_THEIR_WAY
 
 
 def _counts(index: Expr, var: Var, inner: Container[Var]) -> bool:

@@ -6,7 +6,7 @@
 
 Lanes that add to one element wait for each other: an addition of floats in shared memory is a loop until
 nobody else has come between. H200, microseconds: squares of rows of 4096 by 256 threads that each add to one
-sum {squares}, one row by a matrix whose 64 threads a column add to its element {row}.
+sum 224 and 80, one row by a matrix of 8192 x 8192 whose 64 threads a column add to its element 43 and 34.
 """
 
 from __future__ import annotations
