@@ -4,7 +4,7 @@ import pytest
 from tvm import sym, tirx
 
 from tilec.backends.cpu.emit.emitter import LaneEmitter
-from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.emit.emitter import DeviceEmitter
 from tilec.ir.exprs import int_value, substitute
 from tilec.ir.nodes import Bind, For
 from tilec.lowering.emission.context import Context
@@ -39,5 +39,5 @@ def test_a_loop_of_unit_steps_stays():
 
 def test_each_family_decides_all_that_the_base_leaves_open():
     assert Context.__abstractmethods__ == {"combined", "emit", "foreign", "loop", "named", "wrapping"}
-    assert {child.processor for child in (LaneEmitter, DeviceContext)} == {"CPU", "CUDA"}
-    assert not LaneEmitter.__abstractmethods__ | DeviceContext.__abstractmethods__
+    assert {child.processor for child in (LaneEmitter, DeviceEmitter)} == {"CPU", "CUDA"}
+    assert not LaneEmitter.__abstractmethods__ | DeviceEmitter.__abstractmethods__

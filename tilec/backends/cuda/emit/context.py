@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,16 +31,11 @@ from tilec.backends.cuda.device.floats import (
 )
 from tilec.backends.cuda.device.intrinsics import keeping_nan
 from tilec.backends.cuda.emit.loop_digits import Part, parts_of, register_digit
-from tilec.backends.cuda.emit.loops.byte_dots import byte_dots
-from tilec.backends.cuda.emit.loops.tested_loads import tested_choice, tested_load
-from tilec.backends.cuda.emit.loops.whole_tests import whole_tests
-from tilec.backends.cuda.emit.memory import Fragment
 from tilec.backends.cuda.emit.numbers.narrow import combined, inverted
 from tilec.backends.cuda.emit.numbers.wide import wide_product
-from tilec.backends.cuda.emit.statements import emit_marked
 from tilec.backends.cuda.limits import has_float8
 from tilec.ir.analysis.numbers.ranges import SHORT, as_passes_have_it, bounds
-from tilec.ir.exprs import choice_of, dtype_of, int32, int_value, linear_in, loads, same, scalar_dtype, uncast
+from tilec.ir.exprs import dtype_of, int32, int_value, linear_in, loads, same, scalar_dtype, uncast
 from tilec.ir.extremes import KEPT
 from tilec.ir.foreign import once
 from tilec.ir.layout_algebra import Term, terms
@@ -47,16 +43,14 @@ from tilec.lowering.analysis.conditions import has_quotient
 from tilec.lowering.emission.access import load_element, open_bounds
 from tilec.lowering.emission.context import SERIAL, Context
 from tilec.lowering.emission.storage import compute_type, convert, decode, encode, rounded, stored_type
-from tilec.lowering.emission.values import lazy_choice
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-    from tilec.backends.cuda.emit.copies.look_up import LookedUp
+    from tilec.backends.cuda.emit.held import Fragment, LookedUp
     from tilec.backends.cuda.emit.numbers.wide import Products
     from tilec.backends.cuda.warp_roles.nodes import TensorMap
     from tilec.ir.layout import Layout
-    from tilec.ir.nodes import Stmt
 
 
 @dataclass(eq=False)
@@ -156,10 +150,6 @@ class DeviceContext(Context):
     def wraps(self, expr: Expr) -> bool:
         """As `Context.wraps`, of sums that something is concluded of: others wrap around anyway."""
         return (self.folds or self.names) and super().wraps(expr)
-
-    def faster(self, expr: Expr) -> Expr | None:
-        """A sum of products of bytes as one of words."""
-        return byte_dots(expr, self) if isinstance(expr, tirx.Add) else None
 
     def wrapping(self, kind: type, left: Expr, right: Expr) -> Expr:
         """A sum, a difference or a product of signed values that wraps around, as unsigned ones do in CUDA
@@ -261,9 +251,9 @@ class DeviceContext(Context):
         """NaN gives way to numbers in max and min of GPUs."""
         return True
 
+    @abstractmethod
     def test(self, cond: Expr) -> Expr:
-        """The value of a condition, one for all neighbours where that is the same."""
-        return self.value(whole_tests(cond, self))
+        """The value of a condition."""
 
     @contextmanager
     def under(self, test: Expr) -> Iterator[None]:
@@ -273,15 +263,6 @@ class DeviceContext(Context):
             yield
         finally:
             self.wanted = before
-
-    def choice(self, cond: Expr, true: Expr, false: Expr) -> Expr:
-        """A choice at run time: both sides where elements can be read under a predicate, else one of them."""
-        found = tested_choice(cond, true, false, self, self.value)
-        return lazy_choice(cond, self.test(cond), true, false, self) if found is None else found
-
-    def bounds(self, buffer: Var, conds: list[Expr]) -> Expr:
-        """The run-time test that an element exists, one for all neighbours where that is the same."""
-        return super().bounds(buffer, [whole_tests(cond, self) for cond in conds])
 
     def foreign(self, name: str, returns: str, args: list[Expr], source: str) -> Expr:
         """A call of a function of imported source, or of one that the device compiler knows."""
@@ -315,10 +296,6 @@ class DeviceContext(Context):
             return self.raw(value)
         if _is_zero(value):
             return tirx.const(0, stored_type(dtype))
-        picked = choice_of(value) if dtype_of(value) == dtype else None
-        chosen = picked and tested_choice(*picked, self, lambda side: self.stored(side, dtype))
-        if chosen is not None:
-            return chosen
         with self.naming():
             made = self.unrounded(value, dtype)
         if self._saturates(value, dtype) and self.pairs_small:
@@ -337,10 +314,11 @@ class DeviceContext(Context):
         fragment = self.fragments.get(expr.source)
         if fragment is not None:
             return self._held(expr, fragment, raw)
-        found = tested_load(expr, self)
-        if found is None:
-            return load_element(expr, self, raw)
-        return found if raw else self.decode(found, str(expr.source.dtype))
+        return self.in_memory(expr, raw)
+
+    def in_memory(self, expr: TensorLoad, raw: bool) -> Expr:
+        """An element that memory holds, as memory has it or its value; 0 outside of the buffer."""
+        return load_element(expr, self, raw)
 
     def _held(self, expr: TensorLoad, fragment: Fragment, raw: bool) -> Expr:
         """An element in a register; 0 outside of the tile."""
@@ -379,10 +357,6 @@ class DeviceContext(Context):
         value = convert(self.value(index), "int32")
         value = tirx.truncmod(tirx.truncdiv(value, int32(term.weight)), int32(term.size))
         return value * int32(term.stride)
-
-    def emit(self, stmt: Stmt) -> tirx.Stmt | None:
-        """The TIR of one statement; None where nothing is left to do."""
-        return emit_marked(stmt, self)
 
     def loop(
         self, var: Var, start: Expr, extent: Expr, body: tirx.Stmt, kind: int = SERIAL, **annotations: bool

@@ -38,7 +38,7 @@ from tilec.backends.cuda.analysis.products.units import tiles_of_units
 from tilec.backends.cuda.device.exchange import UNIFORM
 from tilec.backends.cuda.device.intrinsics import register_intrinsics
 from tilec.backends.cuda.device.ptx import instruction
-from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.emit.emitter import DeviceEmitter
 from tilec.backends.cuda.emit.grid.early_start import (
     is_asked,
     release_successor,
@@ -145,8 +145,8 @@ class _Entry:
             blocks_per_unit=int(self._walks),
         )
 
-    def _context(self) -> DeviceContext:
-        return DeviceContext(
+    def _context(self) -> DeviceEmitter:
+        return DeviceEmitter(
             self.target,
             Facts(self.kernel, changed_in(self.launch)),
             warps=warps_of(self.launch),
@@ -158,7 +158,7 @@ class _Entry:
             lasting=self._lasting(),
         )
 
-    def _code(self, setup: Sequence[tirx.Stmt], ctx: DeviceContext) -> tirx.Stmt:
+    def _code(self, setup: Sequence[tirx.Stmt], ctx: DeviceEmitter) -> tirx.Stmt:
         """What each thread does, behind ``setup``."""
         indices, binds = self._indices(ctx)
         pool = self._pool(pool_bytes(self.launch), ctx)
@@ -210,7 +210,7 @@ class _Entry:
         found = None if asked_group(self.launch) else by_length(self.launch, blocks, self.target)
         return found or banded(self.launch, blocks)
 
-    def _indices(self, ctx: DeviceContext) -> tuple[list[tuple[Var, str, Expr]], list[tirx.Stmt]]:
+    def _indices(self, ctx: DeviceEmitter) -> tuple[list[tuple[Var, str, Expr]], list[tirx.Stmt]]:
         """Thread axes with their extents, and the statements that name block, thread, lane and warp."""
         count = 1 if self._walks else len(self.launch.grid)
         blocks = [tirx.Var(f"block_{axis}", "int32") for axis in _AXES[:count]]
@@ -220,7 +220,7 @@ class _Entry:
         own, thread, of_threads = self._thread_numbers(ctx)
         return [*axes, *own], [*of_blocks, *of_threads, *self._in_the_block(thread, ctx)]
 
-    def _block_numbers(self, blocks: list[Var], ctx: DeviceContext) -> list[tirx.Stmt]:
+    def _block_numbers(self, blocks: list[Var], ctx: DeviceEmitter) -> list[tirx.Stmt]:
         """Names for the block's places in the grid, but in launches that walk over it."""
         for var, extent in zip(self.launch.block_vars, self.launch.grid, strict=True):
             ctx.facts.bind_range(var, 0, extent)
@@ -233,7 +233,7 @@ class _Entry:
         return binds
 
     def _thread_numbers(
-        self, ctx: DeviceContext
+        self, ctx: DeviceEmitter
     ) -> tuple[list[tuple[Var, str, Expr]], Expr, list[tirx.Stmt]]:
         """Thread axes with their extents, a thread's number in its block, and names for the author's numbers
         of threads."""
@@ -253,7 +253,7 @@ class _Entry:
             step *= extent
         return axes, thread, binds
 
-    def _in_the_block(self, thread: Expr, ctx: DeviceContext) -> list[tirx.Stmt]:
+    def _in_the_block(self, thread: Expr, ctx: DeviceEmitter) -> list[tirx.Stmt]:
         """Names for a thread's number in its block, in its warp and that of its warp; who does what once."""
         ctx.thread, ctx.lane, ctx.warp = (ctx.fresh(name, "int32") for name in ("thread", "lane", "warp"))
         ctx.block_thread, ctx.block_warp = ctx.thread, ctx.warp
@@ -275,7 +275,7 @@ class _Entry:
         apart = has_groups(self.launch) and tiles_of_units(self.launch.body)
         return UNIFORM.call(warp) if apart else warp
 
-    def _pool(self, size: int, ctx: DeviceContext) -> list[tirx.Stmt]:
+    def _pool(self, size: int, ctx: DeviceEmitter) -> list[tirx.Stmt]:
         if size == 0:
             return []
         if not tiles_of_units(self.launch.body):
@@ -289,7 +289,7 @@ class _Entry:
         return [tirx.AllocBuffer(ctx.pool), tirx.Bind(ctx.pool_address, address)]
 
 
-def _near(ctx: DeviceContext) -> list[tirx.Stmt]:
+def _near(ctx: DeviceEmitter) -> list[tirx.Stmt]:
     """One thread brings tensor maps near, before a box asks for them."""
     if not ctx.maps:
         return []

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.sym import Analyzer
 
+from tilec.backends.cuda.emit.held import Fragment
 from tilec.ir.exprs import dtype_of, int_value, is_zero, substitute, summands
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of, is_in_slabs, is_row_major, row_pitch
@@ -25,15 +26,6 @@ if TYPE_CHECKING:
 
     from tilec.backends.cuda.emit.context import DeviceContext
     from tilec.ir.nodes import Alloc
-
-
-@dataclass(frozen=True, eq=False)
-class Fragment:
-    """A tile in registers: this thread's elements are ``data``, in the order that ``layout`` says."""
-
-    data: Var
-    dtype: str
-    layout: Layout
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import pytest
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.layouts.tiles import swizzled
-from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.emit.emitter import DeviceEmitter
 from tilec.backends.cuda.emit.memory import SharedStorage
 from tilec.backends.cuda.emit.numbers.unsigned import Unsigned
 from tilec.backends.cuda.emit.products.lane_places import lane_place
@@ -24,9 +24,9 @@ from tilec.targets import parse_target
 LANE, WARP = tirx.Var("lane", "int32"), tirx.Var("warp", "int32")
 
 
-def context(tile, layout) -> DeviceContext:
+def context(tile, layout) -> DeviceEmitter:
     """A context that knows one shared tile."""
-    ctx = DeviceContext(parse_target("sm_80"), Facts(Kernel("empty", (), (), ())), warps=4)
+    ctx = DeviceEmitter(parse_target("sm_80"), Facts(Kernel("empty", (), (), ())), warps=4)
     shape = tuple(int(extent) for extent in tile.shape)
     bounds = tuple(tirx.const(extent, "int32") for extent in shape)
     data = tirx.decl_buffer((layout.size,), str(tile.dtype), name="data", scope="shared.dyn")

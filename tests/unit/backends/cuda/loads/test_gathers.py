@@ -9,8 +9,8 @@ import pytest
 from tvm import sym, tirx
 
 from tilec.backends.cuda.codegen import images as cuda
-from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.copies.look_up import gathered_pieces
+from tilec.backends.cuda.emit.emitter import DeviceEmitter
 from tilec.backends.cuda.nodes import AsyncGather
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
@@ -108,7 +108,7 @@ def test_a_page_is_looked_up_once(bN: int, pages: int) -> None:
 )
 def test_pieces_cover_a_tile_once(extents: tuple[int, int], vector: int, warps: int) -> None:
     """Every element is moved by one thread: racecheck reports several, though they write the same."""
-    ctx = DeviceContext(SM80, Facts(loop("x[i, j]")), warps=warps)
+    ctx = DeviceEmitter(SM80, Facts(loop("x[i, j]")), warps=warps)
     ctx.lane, ctx.warp = tirx.Var("lane", "int32"), tirx.Var("warp", "int32")
     variables = (tirx.Var("i", "int32"), tirx.Var("j", "int32"))
     binds, pieces = gathered_pieces(variables, extents, vector, 4, ctx)

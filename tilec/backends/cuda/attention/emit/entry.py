@@ -27,7 +27,7 @@ from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, Bo
 from tilec.backends.cuda.attention.passes.rewriting import touched
 from tilec.backends.cuda.device.exchange import UNIFORM_LINE
 from tilec.backends.cuda.emit.grid.early_start import starts_early, wait_for_predecessor
-from tilec.backends.cuda.emit.memory import Fragment
+from tilec.backends.cuda.emit.held import Fragment
 from tilec.backends.cuda.emit.statements import emit_marked
 from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.backends.cuda.nodes import ThreadLoop

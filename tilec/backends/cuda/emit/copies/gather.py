@@ -17,7 +17,7 @@ from tilec.backends.cuda.analysis.accesses.gathers import masked
 from tilec.backends.cuda.device.moves import cp_async
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.copies.look_up import gathered_pieces
-from tilec.backends.cuda.emit.copies.pieces import Piece
+from tilec.backends.cuda.emit.held import Piece
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.nodes import AsyncGather
 from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, loads, same, substitute

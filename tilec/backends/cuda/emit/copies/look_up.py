@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,8 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.layouts.fragments import coalesced
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.copies.pieces import Piece, pieces_of
+from tilec.backends.cuda.emit.copies.pieces import pieces_of
+from tilec.backends.cuda.emit.held import LookedUp, Piece
 from tilec.backends.cuda.emit.loops.thread_loop import replica_zero
 from tilec.backends.cuda.emit.statements import emit
 from tilec.backends.cuda.nodes import LookUp
@@ -21,24 +22,6 @@ from tilec.targets import LINE
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
-
-
-@dataclass(eq=False)
-class LookedUp:
-    """This thread's ``pieces`` over ``vars``, and the value of each place for each piece."""
-
-    vars: tuple[Var, ...]
-    pieces: list[Piece]
-    places: dict[Var, list[Expr]] = field(default_factory=dict)
-
-    def over(self, variables: Sequence[Var]) -> list[Piece]:
-        """The pieces over other variables of the same extents, with their places."""
-        made = []
-        for number, piece in enumerate(self.pieces):
-            values = {new: piece.values[old] for old, new in zip(self.vars, variables, strict=True)}
-            values |= {place: found[number] for place, found in self.places.items()}
-            made.append(Piece(values, piece.guards))
-        return made
 
 
 def gathered_pieces(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tvm import ir as tvm_ir
 from tvm import tirx
 
+from tilec.backends.cuda.emit.held import Piece
 from tilec.backends.cuda.emit.products.lane_digits import thread_digit
 from tilec.ir.exprs import dtype_of
 from tilec.ir.layout_algebra import terms
@@ -20,15 +20,6 @@ if TYPE_CHECKING:
     from tilec.backends.cuda.emit.context import DeviceContext
     from tilec.ir.layout import Layout
     from tilec.ir.layout_algebra import Term
-
-
-@dataclass(frozen=True, eq=False)
-class Piece:
-    """``values`` are the loop variables at the first element of a piece: what the thread decides plus a
-    constant. ``guards`` are the conditions under which the tile has the piece, where it may not."""
-
-    values: dict[Var, Expr]
-    guards: tuple[Expr, ...]
 
 
 def pieces_of(

@@ -15,7 +15,7 @@ from tilec.backends.cuda.device.exchange import pin
 from tilec.backends.cuda.device.matrices import QUAD, wgmma, wgmma_pin
 from tilec.backends.cuda.device.ptx import instruction, with_operands
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.memory import Fragment
+from tilec.backends.cuda.emit.held import Fragment
 from tilec.backends.cuda.nodes import ProductsWait, ProxyFence, SideBySide, WarpgroupProduct
 from tilec.backends.cuda.statement_roles.emit.across import first_row, turned_words
 from tilec.backends.cuda.warp_roles.emit.build import emits, i32, let, ptx, registers, run, u32

@@ -12,7 +12,7 @@ from tvm.ir import TensorLoad, Var
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.device.floats import ONE_PLUS_ERF, SIGMOID
-from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.emit.emitter import DeviceEmitter
 from tilec.backends.cuda.emit.marks import mark_of
 from tilec.backends.cuda.emit.numbers.narrow import LEAVING, NARROW, combined
 from tilec.backends.cuda.warp_roles.emit.barriers import Barriers
@@ -60,7 +60,7 @@ def _zero() -> Expr:
 
 
 @dataclass(eq=False, kw_only=True)
-class RoleContext(DeviceContext):
+class RoleContext(DeviceEmitter):
     """State of the emission of a launch whose warps have roles. ``base`` is the address of shared memory,
     ``warpgroup`` the number of a thread's warpgroup, ``own`` the thread's in it; ``maps`` are tensor map
     parameters by map, ``held`` registers of fragments without a layout, or held as words."""
