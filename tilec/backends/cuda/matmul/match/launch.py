@@ -9,23 +9,22 @@ A launch of another form is `Unfit`, with the statement to blame and the reason;
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.blocks.threads import thread_count
 from tilec.backends.cuda.analysis.layouts.tiles import is_whole
+from tilec.backends.cuda.matmul.match.epilogue import Shape, check_tail, tail_of
 from tilec.backends.cuda.matmul.match.heads import foreign_to_head, head_of, without_guard
 from tilec.backends.cuda.matmul.match.promotion import Promotion, without_promotion
 from tilec.backends.cuda.matmul.nodes import WindowCopy
-from tilec.backends.cuda.statement_roles.boxes.added_boxes import added_box, is_add
-from tilec.backends.cuda.warp_roles.epilogue import check_call, check_elements
+from tilec.backends.cuda.warp_roles.epilogue import check_call
 from tilec.backends.cuda.warp_roles.neighbours import reads_pairs
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about, check_cleared, need
 from tilec.ir.exprs import inlined, int_value, loads, uses, walk
 from tilec.ir.nodes import (
     Alloc,
-    Atomic,
     Bind,
     Block,
     Copy,
@@ -35,22 +34,16 @@ from tilec.ir.nodes import (
     Pipelined,
     Region,
     Stmt,
-    Store,
     is_global,
 )
 from tilec.ir.nodes import walk as walk_statements
 from tilec.ir.traits import buffers, expressions
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.scopes import conditioned
-from tilec.lowering.analysis.uses import overlapping, written_in
-from tilec.lowering.passes.expand_copies import expand_copy
-from tilec.lowering.rewrite import map_stmt
+from tilec.lowering.analysis.uses import written_in
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
-
-#: Elements that its epilogue adds to a tensor.
-_ADDED = ("float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +134,7 @@ class Match:
         return _size(self.gemm.c, 1)
 
     @property
-    def shapes(self) -> tuple[tuple[int, int], ...]:
+    def shapes(self) -> tuple[Shape, ...]:
         """Rows and columns of each accumulator."""
         return tuple((_size(gemm.c, 0), _size(gemm.c, 1)) for gemm in self.sums)
 
@@ -159,10 +152,10 @@ def match(launch: Launch) -> Match:
     check_cleared(gemms, before)
     _check_order(loop, gemms, copies)
     fragments = _fragments((*before, *after), launch, promotion)
-    tail, firsts = _tail(after), {gemm.a.buffer for gemm in gemms}
+    tail, firsts = tail_of(after), {gemm.a.buffer for gemm in gemms}
     copies = tuple(sorted(copies, key=lambda copy: copy.dst.buffer not in firsts))
     found = Match(_head(before), loop, inner, copies, gemms, fragments, tail, groups, promotion, guard)
-    _check_tail(found, launch)
+    check_tail(found.tail, found.fragments, found.shapes, launch)
     _check_sources(found, launch)
     return found
 
@@ -335,101 +328,7 @@ def _head(before: Block) -> tuple[Stmt, ...]:
     return found
 
 
-# ---- the epilogue ----
-
-
-def _tail(after: Block) -> tuple[Parallel, ...]:
-    loops: list[Parallel] = []
-    for stmt in after:
-        if isinstance(stmt, Alloc):
-            continue
-        loop = expand_copy(stmt) if isinstance(stmt, Copy) else stmt
-        if not isinstance(loop, Parallel):
-            raise Unfit(
-                f"{type(stmt).__name__} stands behind its loop",
-                stmt,
-                "end with T.copy and T.Parallel over the accumulator; reduce in a launch of its own",
-            )
-        loops.append(_without_names(loop))
-    return tuple(loops)
-
-
-def _without_names(loop: Parallel) -> Parallel:
-    """A loop that adds to elements of a tensor with values in place of names."""
-    *binds, last = loop.body
-    names = values_of(binds)
-    if len(names) != len(binds) or not any(isinstance(stmt, Atomic) for stmt in walk_statements((last,))):
-        return loop
-    return replace(loop, body=(map_stmt(last, lambda expr: inlined(expr, names)),))
-
-
-def _adds(stmt: Stmt, loop: Parallel, launch: Launch) -> bool:
-    """Whether a statement adds floats to a tensor with which the launch does nothing else, where TMA cannot
-    add whole tiles."""
-    if not isinstance(stmt, Atomic) or not is_add(stmt) or str(stmt.buffer.dtype) not in _ADDED:
-        return False
-    every = [inner for inner in walk_statements(launch.body) if stmt.buffer in set(buffers(inner))]
-    return len(every) == 1 and stmt.buffer not in overlapping(launch) and added_box(loop) is None
-
-
-def _check_tail(found: Match, launch: Launch) -> None:
-    for alloc in found.fragments:
-        plain = alloc.buffer.scope() == "local.fragment" and _shape(alloc.buffer) in found.shapes
-        need(
-            plain,
-            f"{alloc.buffer.name} is no fragment of the accumulator's shape",
-            alloc,
-            f"give it the shape {_spelled(found)}, or read the tensor in the epilogue itself",
-        )
-    for loop in found.tail:
-        _check_epilogue(loop, found, launch)
-
-
-def _check_epilogue(loop: Parallel, found: Match, launch: Launch) -> None:
-    fragments = {alloc.buffer for alloc in found.fragments}
-    extents = tuple(int_value(extent) for extent in loop.extents)
-    need(
-        extents in found.shapes,
-        f"its epilogue has another shape than its accumulator {_spelled(found)}",
-        loop,
-        "let the epilogue run over the elements of the accumulator",
-    )
-    condition, body = conditioned(loop.body)
-    other = next((buffer for buffer in _read_in(body) & fragments if _shape(buffer) != extents), None)
-    need(
-        other is None,
-        f"its epilogue reads {other.name if other is not None else ''}, which has another shape",
-        loop,
-        "give accumulators that an epilogue reads together the same shape",
-    )
-    with about(loop):
-        for stmt in body:
-            need(
-                isinstance(stmt, (Store, Bind)) or _adds(stmt, loop, launch),
-                "its epilogue is no plain arithmetic",
-                stmt,
-                "use assignments and T.if_then_else, under one condition around all of them at most",
-            )
-            check_elements(stmt, loop, fragments)
-    need(
-        condition is None or not any(True for _ in loads(condition)),
-        "its epilogue branches on what it reads",
-        loop,
-        "choose values by T.if_then_else instead of branching",
-    )
-
-
-def _spelled(found: Match) -> str:
-    """The shapes that accumulators have."""
-    return " or ".join(map(str, dict.fromkeys(found.shapes)))
-
-
-def _shape(buffer: Var) -> tuple[int | None, ...]:
-    return tuple(int_value(extent) for extent in buffer.shape)
-
-
-def _read_in(body: Block) -> set[Var]:
-    return {buffer for stmt in body for buffer in buffers(stmt)}
+# ---- memory that it reads ----
 
 
 def _written(block: Block) -> set[Var]:
