@@ -10,9 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tvm import sym
-from tvm.ir import Range
-
 from tilec.ir.analysis.known_trips import counts_from_zero
 from tilec.ir.exprs import inlined, int_value, linear_in, reads
 from tilec.ir.nodes import (
@@ -32,6 +29,7 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.accesses import values_of
+from tilec.lowering.analysis.counted import counted
 from tilec.lowering.analysis.updates import UPDATES
 
 if TYPE_CHECKING:
@@ -71,10 +69,8 @@ class Writes:
         stores = (stmt for stmt in self._all if isinstance(stmt, (Store, Atomic)))
         self._stores = [stmt for stmt in stores if is_global(stmt.buffer)]
         self._places = [tuple(inlined(index, names) for index in stmt.indices) for stmt in self._stores]
-        self._analyzer = sym.Analyzer()
-        for var, count in _most(launch, self._all).items():
-            if count is not None:
-                self._analyzer.bind(var, Range.from_min_extent(0, count))
+        known = {var: count for var, count in _most(launch, self._all).items() if count is not None}
+        self._analyzer = counted([*known], [*known.values()])
 
     def may_be_shared_out(self) -> bool:
         """Whether there are updates, and nothing that sees when they happen."""
@@ -159,13 +155,13 @@ def _most(launch: Launch, stmts: Sequence[Stmt]) -> dict[Var, int | None]:
     """How many values block indices and variables of loops take at most, of which several loops may have one;
     None where that is not known, or they do not count from 0."""
     found: dict[Var, int | None] = {}
-    for var, count in (*zip(launch.block_vars, launch.grid, strict=True), *counted(stmts)):
+    for var, count in (*zip(launch.block_vars, launch.grid, strict=True), *ends_of(stmts)):
         most, known = found.get(var, 0), int_value(count)
         found[var] = None if most is None or known is None else max(most, known)
     return found | {stmt.var: None for stmt in stmts if isinstance(stmt, For) and not counts_from_zero(stmt)}
 
 
-def counted(stmts: Iterable[Stmt]) -> Iterator[tuple[Var, int | Expr]]:
+def ends_of(stmts: Iterable[Stmt]) -> Iterator[tuple[Var, int | Expr]]:
     """The variables of loops that count from 0, with their ends."""
     for stmt in stmts:
         if isinstance(stmt, Parallel):

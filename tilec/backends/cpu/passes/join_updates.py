@@ -34,7 +34,7 @@ from tilec.ir.nodes import Alloc, Atomic, Block, For, If, Parallel, Stmt, Store,
 from tilec.ir.traits import buffers, defined, expressions, written
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.accumulations import identity
-from tilec.lowering.analysis.owned_elements import counted
+from tilec.lowering.analysis.owned_elements import ends_of
 from tilec.lowering.analysis.updates import UPDATES, combined
 from tilec.lowering.emission.storage import compute_type
 from tilec.lowering.passes.base import BlockPass, rewrite_blocks
@@ -94,7 +94,7 @@ def _updates(block: Block, loops: Loops, conds: tuple[Expr, ...]) -> Iterator[_U
             yield from _updates(stmt.then, loops, (*conds, *conjuncts(stmt.cond)))
             yield from _updates(stmt.orelse, loops, (*conds, tirx.Not(stmt.cond)))
         else:
-            inside = (*loops, *counted((stmt,)))
+            inside = (*loops, *ends_of((stmt,)))
             for inner in children(stmt):
                 yield from _updates(inner, inside, conds)
 

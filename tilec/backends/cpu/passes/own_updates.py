@@ -22,7 +22,7 @@ from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Atomic, Block, If, Launch, Parallel, children, is_global
 from tilec.ir.serial import serial_nest
 from tilec.lowering.analysis.accesses import own_accesses
-from tilec.lowering.analysis.owned_elements import Columns, Writes, counted
+from tilec.lowering.analysis.owned_elements import Columns, Writes, ends_of
 from tilec.lowering.analysis.updates import stored
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 from tilec.lowering.rewrite import rename
@@ -63,7 +63,7 @@ def _counts(block: Block) -> tuple[int, int]:
     """How many elements a block reads and writes, and how many it updates."""
     accesses, updates = 0, 0
     for stmt in block:
-        trips = prod(int_value(count) or _UNKNOWN for _, count in counted((stmt,)))
+        trips = prod(int_value(count) or _UNKNOWN for _, count in ends_of((stmt,)))
         parts = [_counts(inner) for inner in children(stmt)]
         accesses += len(own_accesses(stmt)) + trips * sum(own for own, _ in parts)
         updates += isinstance(stmt, Atomic) + trips * sum(own for _, own in parts)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm import ir as tvm_ir
-from tvm import sym, tirx
+from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.ir.exprs import choice_of, dtype_of, int_value, loads, substitute, transform, uses
 from tilec.ir.traits import expressions
+from tilec.lowering.analysis.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -32,8 +32,7 @@ class Column:
         self.var, self.side = var, side
         dtype = dtype_of(var)
         pair = tirx.Var("pair", dtype)
-        self._analyzer = sym.Analyzer()
-        self._analyzer.bind(pair, tvm_ir.Range(tirx.const(0, dtype), tirx.const(_PAIRS, dtype)))
+        self._analyzer = counted((pair,), (_PAIRS,))
         self._first = pair * tirx.const(2, dtype)
         self._values = {var: self._first + tirx.const(side, dtype)}
 

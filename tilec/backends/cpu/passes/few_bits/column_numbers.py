@@ -14,7 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import tvm
 from tvm import sym, tirx
 
 from tilec.backends.cpu.passes.few_bits.group_numbers import (
@@ -37,6 +36,7 @@ from tilec.ir.exprs import (
     variables_of,
     with_part,
 )
+from tilec.lowering.analysis.counted import counted
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
@@ -111,8 +111,8 @@ def _of_integers(
 ) -> tuple[Var, TensorLoad, Var, tuple[Expr, ...]] | None:
     """A variable for ``count`` integers along ``moving``, what memory has there, its name and its numbers,
     where integers hold ``each``, values of the integer alone."""
-    word, analyzer = tirx.Var("w", "int32"), sym.Analyzer()
-    analyzer.bind(word, tvm.ir.Range(0, count))
+    word = tirx.Var("w", "int32")
+    analyzer = counted((word,), (count,))
     places = ({moving: cast_to(word * each + f, dtype_of(moving))} for f in range(each))
     made = [simplified(substitute(number, place), analyzer) for place in places]
     stored = each_once(load for part in made for load in loads(part))

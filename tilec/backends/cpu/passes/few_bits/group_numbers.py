@@ -16,7 +16,6 @@ from functools import reduce
 from operator import mul, or_
 from typing import TYPE_CHECKING
 
-import tvm
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
@@ -35,6 +34,7 @@ from tilec.ir.exprs import (
     variables_of,
     with_part,
 )
+from tilec.lowering.analysis.counted import counted
 from tilec.lowering.math.float8 import FLOAT8_TYPES
 
 if TYPE_CHECKING:
@@ -203,8 +203,8 @@ class _Steps:
 
 def _in_groups(value: Expr, steps: _Steps) -> GroupNumbers | None:
     """``value`` in such groups."""
-    group, at, analyzer = tirx.Var("t", "int32"), tirx.Var("p", "int32"), sym.Analyzer()
-    analyzer.bind(at, tvm.ir.Range(0, steps.size // steps.each))
+    group, at = tirx.Var("t", "int32"), tirx.Var("p", "int32")
+    analyzer = counted((at,), (steps.size // steps.each,))
     found = [split(simplified(substitute(value, places), analyzer), at) for places in steps.places(group, at)]
     known = [part for part in found if part is not None]
     if len(known) < len(found):
@@ -281,11 +281,8 @@ def simplified(expr: Expr, analyzer: sym.Analyzer) -> Expr:
 def within(value: Expr, extents: Mapping[Var, int | None]) -> Expr:
     """``value`` with indices of as few variables as it takes where each is below its extent (None: a run-time
     one): ``(ko * 128 + k) // 128`` of 128 elements along K does not vary with ``k``."""
-    analyzer = sym.Analyzer()
-    for var, extent in extents.items():
-        if extent:
-            analyzer.bind(var, tvm.ir.Range(0, extent))
-    return simplified(value, analyzer)
+    known = {var: extent for var, extent in extents.items() if extent}
+    return simplified(value, counted([*known], [*known.values()]))
 
 
 def _of_known(node: tirx.Cast, analyzer: sym.Analyzer) -> Expr | None:

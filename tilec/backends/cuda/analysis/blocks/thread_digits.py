@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tvm import tirx
-from tvm.ir import Range, Var
-from tvm.sym import Analyzer
+from tvm import sym, tirx
+from tvm.ir import Var
 
 from tilec.ir.exprs import dtype_of, int_value, linear_in, substitute, transform, uses, walk
+from tilec.lowering.analysis.counted import counted
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -49,10 +49,7 @@ class ThreadDigits:
         """An index in terms of digits."""
         if not uses(index, self.values):
             return index
-        analyzer = Analyzer()
-        for var, extent in zip(self.vars, self.extents, strict=True):
-            analyzer.bind(var, Range.from_min_extent(0, extent))
-        return analyzer.simplify(substitute(divided(index), self.values))
+        return counted(self.vars, self.extents).simplify(substitute(divided(index), self.values))
 
 
 def divided(expr: Expr) -> Expr:
@@ -119,5 +116,5 @@ def _step(value: Expr, var: Var, extent: int) -> int:
     linear = linear_in(value, [var]) if uses(value, (var,)) else ()
     if not linear or int_value(linear[0]) != 1:
         return 0
-    rest = Analyzer().modular_set(linear[1])
+    rest = sym.Analyzer().modular_set(linear[1])
     return int(rest.coeff % extent == 0 and rest.base % extent == 0)

@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tvm import ir as tvm_ir
 from tvm import tirx
 
 from tilec.backends.cuda.emit.held import Piece
 from tilec.backends.cuda.emit.products.lane_digits import thread_digit
 from tilec.ir.exprs import dtype_of
 from tilec.ir.layout_algebra import terms
+from tilec.lowering.analysis.counted import counted
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -73,9 +73,7 @@ def _thread_part(var: Var, digits: Sequence[Term], ctx: DeviceContext) -> tuple[
     part = tirx.Var(f"{var.name}_part", dtype_of(var))
     ctx.facts.bind_range(part, 0, most + 1)
     new = ctx.define(part, value)
-    ctx.facts.analyzer.bind(
-        new, tvm_ir.Range(tirx.const(0, dtype_of(new)), tirx.const(most + 1, dtype_of(new)))
-    )
+    counted((new,), (most + 1,), ctx.facts.analyzer)
     return part, tirx.Bind(new, value)
 
 

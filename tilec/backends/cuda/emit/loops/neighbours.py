@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tvm import ir as tvm_ir
 from tvm import tirx
 
 from tilec.backends.cuda.device.moves import bits
 from tilec.ir.exprs import dtype_of, int_value, same_all, scalar_dtype, substitute
+from tilec.lowering.analysis.counted import counted
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -117,8 +117,6 @@ class Neighbours:
     @cached_property
     def _number(self) -> Var:
         """The number of any vector."""
-        dtype = dtype_of(self.var)
-        vector = tirx.Var(f"{self.var.name}_vector", dtype)
-        count = tirx.const(self.extent // self.width, dtype)
-        self.ctx.facts.analyzer.bind(vector, tvm_ir.Range(tirx.const(0, dtype), count))
+        vector = tirx.Var(f"{self.var.name}_vector", dtype_of(self.var))
+        counted((vector,), (self.extent // self.width,), self.ctx.facts.analyzer)
         return vector

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tvm import ir as tvm_ir
-from tvm import sym, tirx
+from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.layouts.fragments import PAIR
@@ -16,6 +15,7 @@ from tilec.ir.exprs import dtype_of, loads, same, transform
 from tilec.ir.nodes import Bind, Block, Launch, Parallel, Stmt, Store, is_global, walk
 from tilec.ir.traits import Rewriter, expressions
 from tilec.lowering.analysis.accesses import accesses
+from tilec.lowering.analysis.counted import counted
 from tilec.lowering.at_values import at_values
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
@@ -74,17 +74,13 @@ def _paired(loop: Parallel) -> Parallel | None:
         return None
     var = loop.vars[-1]
     pair = tirx.Var(str(var.name), dtype_of(var))
-    analyzer = sym.Analyzer()
-    numbers = (*zip(loop.vars[:-1], extents, strict=True), (pair, last // PAIR))
-    for each, extent in numbers:
-        zero = tirx.const(0, dtype_of(each))
-        analyzer.bind(each, tvm_ir.Range(zero, tirx.const(extent, dtype_of(each))))
+    variables, sizes = (*loop.vars[:-1], pair), (*extents, last // PAIR)
+    analyzer = counted(variables, sizes)
     body: list[Stmt] = []
     for number in range(PAIR):
         column = pair * tirx.const(PAIR, dtype_of(var)) + tirx.const(number, dtype_of(var))
         body += at_values(loop.body, {var: column}, analyzer)
-    variables = (*loop.vars[:-1], pair)
-    return replace(loop, vars=variables, extents=(*extents, last // PAIR), body=_once(body))
+    return replace(loop, vars=variables, extents=sizes, body=_once(body))
 
 
 def _is_apart(loop: Parallel, held: Set[Var]) -> bool:

@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, TypeGuard, cast
 
 from tvm import sym, tirx
-from tvm.ir import Range, TensorLoad
+from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.accesses.bit_fields import BYTES, bit_field
 from tilec.backends.cuda.analysis.accesses.neighbour_additions import Neighbours
@@ -17,6 +17,7 @@ from tilec.ir.analysis.known_trips import counts_from_zero
 from tilec.ir.exprs import dtype_of, inlined, int_value, reads, transform
 from tilec.ir.nodes import Atomic, Bind, Block, For, Launch, Parallel, Stmt, Store, children, with_children
 from tilec.lowering.analysis.accesses import accesses, stay_apart, values_of
+from tilec.lowering.analysis.counted import counted
 from tilec.lowering.passes.base import LaunchPass
 
 if TYPE_CHECKING:
@@ -36,10 +37,7 @@ class VectoriseThreads(LaunchPass):
         """The launch with its vectors."""
         if not launch.thread_vars:
             return launch
-        analyzer = sym.Analyzer()
-        for var, extent in zip(launch.thread_vars, launch.threads, strict=True):
-            analyzer.bind(var, Range.from_min_extent(0, extent))
-        return replace(launch, body=_block(launch.body, analyzer))
+        return replace(launch, body=_block(launch.body, counted(launch.thread_vars, launch.threads)))
 
 
 def _block(block: Block, analyzer: sym.Analyzer) -> Block:
@@ -124,7 +122,7 @@ def _vector(loop: For, analyzer: sym.Analyzer) -> ThreadVector | None:
         return None
     if not _in_any_order(loop, count):
         return None
-    analyzer.bind(loop.var, Range.from_min_extent(0, count))
+    counted((loop.var,), (count,), analyzer)
     values = values_of(binds)
     body = tuple(_spelled(stmt, values, analyzer) for stmt in stores)
     return ThreadVector("vectorized", loop.var, loop.start, loop.stop, loop.step, body, loc=loop.loc)

@@ -18,8 +18,7 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeGuard
 
-from tvm import ir as tvm_ir
-from tvm import sym, tirx
+from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.nodes import BoxLoad
@@ -29,6 +28,7 @@ from tilec.ir.nodes import Alloc, Block, For, Gemm, Launch, Parallel, Stmt, Stor
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.traits import defined
 from tilec.lowering.analysis.accesses import values_of
+from tilec.lowering.analysis.counted import counted
 from tilec.lowering.analysis.uses import changed_in
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
@@ -209,9 +209,8 @@ def _by_groups(
     of ``counts``, and the places by it; None where no groups have."""
     group, rest = (tirx.Var(f"{column.name}_{name}", dtype_of(column)) for name in ("group", "rest"))
     for count in (count for count in counts if count and extent % count == 0):
-        analyzer, width = sym.Analyzer(), extent // count
-        for var, size in ((group, count), (rest, width)):
-            analyzer.bind(var, tvm_ir.Range(0, tirx.const(size, dtype_of(column))))
+        width = extent // count
+        analyzer = counted((group, rest), (count, width))
         inside = {column: group * tirx.const(width, dtype_of(column)) + rest}
         moved = [analyzer.simplify(substitute(index, inside)) for index in indices]
         if not any(uses(index, (rest,)) for index in moved):
