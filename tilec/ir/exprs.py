@@ -38,6 +38,8 @@ _OPERANDS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
     TensorLoad: lambda expr: tuple(expr.indices[:]),  # a slice takes a fraction of an array's iterator
     Call: lambda expr: tuple(expr.args[:]),
 }
+#: Subexpressions of a value that names are written out in.
+_LONGEST = 1 << 12
 #: What calls of TVM's that raise a number to a power are named.
 EXPONENTIALS = ("tirx.exp", "tirx.exp2", "tirx.exp10")
 
@@ -248,6 +250,27 @@ def inlined(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
         return whole[node]
 
     return transform(expr, visit) if _names_some(expr, values) else expr
+
+
+def may_inline(exprs: Iterable[Expr], values: Mapping[Var, Expr]) -> bool:
+    """Whether expressions with names written out have a length that can be worked with."""
+    return all(length(expr, values) <= _LONGEST for expr in exprs)
+
+
+def length(expr: Expr, values: Mapping[Var, Expr]) -> int:
+    """How many subexpressions `inlined` makes, without making them: 40 names of which each is the sum of the
+    one before with itself are a million millions."""
+    known: dict[Var, int] = {}
+
+    def of(expr: Expr) -> int:
+        return sum(of_name(node) if isinstance(node, Var) and node in values else 1 for node in walk(expr))
+
+    def of_name(name: Var) -> int:
+        if name not in known:
+            known[name] = of(values[name])
+        return known[name]
+
+    return of(expr)
 
 
 def uses(expr: Expr, variables: object) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from tilec.ir.exprs import all_of, dtype_of, int_value, linear_in, substitute, transform, walk
-from tilec.ir.nodes import If, Parallel, Store
+from tilec.ir.nodes import Bind, If, Parallel, Store
 from tilec.lowering.analysis.counted import counted
 
 if TYPE_CHECKING:
@@ -27,14 +27,16 @@ def over_axes(
     extents: Sequence[int],
     conds: Sequence[Expr] = (),
     tile: TensorLoad | None = None,
+    names: Mapping[Var, Expr] | None = None,
 ) -> Parallel | None:
     """The loop over the axes of a tile of constant shape that does what ``store`` does on ``conds`` for all
     values of ``variables``, from 0 to their ``extents``; None where these do not count the elements of the
     tile through, each once. ``tile``: an element of the tile that is stored elsewhere; else it is the one
-    that is stored to. Where more are counted than there are, a condition has to say so."""
+    that is stored to. Where more are counted than there are, a condition has to say so. ``names`` are those
+    that the value uses, with what they stand for."""
     buffer, indices = (store.buffer, store.indices) if tile is None else (tile.source, tuple(tile.indices))
     shape = [int_value(size) or 0 for size in buffer.shape]
-    exprs = (*indices, *store.indices, store.value, *conds)
+    exprs = (*indices, *store.indices, store.value, *conds, *(names or {}).values())
     if not prod(shape) or len(shape) > len(_NAMES) or any(map(_divides_by_zero, exprs)):
         return None
     place = counted(variables, extents).simplify(place_of(indices, shape))
@@ -56,9 +58,10 @@ def over_axes(
         return _simpler(substitute(expr, values), analyzer)
 
     at = axes if tile is None else tuple(analyzer.simplify(at_axes(index)) for index in store.indices)
-    made = replace(store, indices=at, value=at_axes(store.value))
+    binds = (Bind(name, at_axes(value), loc=store.loc) for name, value in (names or {}).items())
+    made = (*binds, replace(store, indices=at, value=at_axes(store.value)))
     left = [at_axes(cond) for cond in conds if cond not in inside]
-    body = (If(all_of(left), (made,), loc=store.loc),) if left else (made,)
+    body = (If(all_of(left), made, loc=store.loc),) if left else made
     return Parallel(axes, tuple(tirx.const(size, dtype) for size in shape), body, loc=store.loc)
 
 

@@ -242,3 +242,83 @@ def test_quotients_of_quotients_in_a_condition_and_in_one_side_of_a_choice():
         expected=[(x > 0) & ((x // d % d + x) // d > 2),
                   np.where(d > 3, nested, (x // d * 3 + x % d) // d % d)],
     )  # fmt: skip
+
+
+@T.macro
+def by_axes(tile, X):
+    for i, j in T.Parallel(64, 64):
+        tile[i, j] = chained(X[i, j])
+
+
+@T.macro
+def on_a_condition(tile, X):
+    T.fill(tile, 0)
+    for i, j in T.Parallel(64, 64):
+        if X[i, j] > 0:
+            tile[i, j] = chained(X[i, j])
+
+
+@T.macro
+def by_places(tile, X):
+    for p in T.Parallel(64 * 64):
+        tile[p // 64, p % 64] = chained(X[p // 64, p % 64])
+
+
+@T.macro
+def by_threads(tile, X):
+    tx = T.get_thread_binding()
+    for r in T.serial(4):
+        row = r * 16 + tx // 8
+        for v in T.vectorized(8):
+            tile[row, tx % 8 * 8 + v] = chained(X[row, tx % 8 * 8 + v])
+
+
+@T.macro
+def by_arrays_of_threads(tile, X):
+    own, again = T.alloc_local((8,), "float32"), T.alloc_local((8,), "float32")
+    tx = T.get_thread_binding()
+    for r in T.serial(4):
+        row = r * 16 + tx // 8
+        for v in T.vectorized(8):
+            own[v] = chained(X[row, tx % 8 * 8 + v])
+        for v in T.vectorized(8):
+            again[v] = chained(own[v] + own[v])
+        for v in T.vectorized(8):
+            tile[row, tx % 8 * 8 + v] = again[v] - own[v]
+
+
+def chained(x):
+    """``x``, by way of its doubles."""
+    y = T.cast(x, "float32")
+    for _ in range(LINKS):
+        y = T.bind((y + y) * 0.5)
+    return y
+
+
+FILLED = {
+    "axes": by_axes,
+    "condition": on_a_condition,
+    "places": by_places,
+    "threads": by_threads,
+    "arrays": by_arrays_of_threads,
+}
+
+
+@pytest.mark.parametrize("way", FILLED)
+def test_operands_of_a_product(way):
+    filled = FILLED[way]
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((64, 64), "float16"), Y: T.Tensor((64, 64), "float16"), Z: T.Tensor((64, 64), "float32")
+    ):
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            sums = T.alloc_fragment((64, 64), "float32")
+            filled(a, X)
+            T.copy(Y, b)
+            T.gemm(a, b, sums, clear_accum=True)
+            T.copy(sums, Z)
+
+    x, y = np.random.default_rng(7).integers(0, 5, (2, 64, 64)).astype(np.float16)
+    agree(main, x, y, expected=x.astype(np.float32) @ y.astype(np.float32))

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tvm import tirx
 
-from tilec.ir.exprs import cast_to, inlined, loads, reads
+from tilec.ir.exprs import cast_to, inlined, loads, may_inline, reads
 from tilec.ir.nodes import Bind, Block, Fill, If, Parallel, Stmt, Store
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.regions import is_whole
@@ -61,6 +61,8 @@ def _with_choice(loop: Stmt, fill: Fill) -> Parallel | None:
     if not isinstance(store, Store) or not all(isinstance(name, Bind) for name in inner):
         return None
     tile, known = fill.dst.buffer, values_of((*names, *inner))
+    if not may_inline((branch.cond, store.value, *store.indices), known):
+        return None
     cond, value = inlined(branch.cond, known), inlined(store.value, known)
     indices = tuple(inlined(index, known) for index in store.indices)
     if not store.buffer.same_as(tile) or any(reads(each, {tile}) for each in (cond, value)):

@@ -7,12 +7,13 @@ for r in serial(4):
 ->
 for i, j in parallel(128, 64): tile[i, j] = f(X[i, j])
 
-What a thread keeps in arrays of its own between such loops is computed where it is stored.
+What a thread keeps in arrays of its own between such loops is computed where it is stored. Of long values
+parts get names there: names that others use twice would double each time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -26,11 +27,14 @@ from tilec.ir.exprs import (
     dtype_of,
     inlined,
     int_value,
+    length,
     loads,
     reads,
+    same_all,
     substitute,
     transform,
     uses,
+    variables_of,
 )
 from tilec.ir.nodes import (
     PRODUCTS,
@@ -56,12 +60,14 @@ from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 from tilec.lowering.tile_axes import over_axes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tvm.ir import Expr, Var
 
 #: What only threads do.
 _OF_THREADS = (Lane, Return, ThreadReduce, Atomic, Group, *LANE_PRODUCTS)
+#: Subexpressions of values that are written out where they are used; longer ones get a name.
+_LONG = 64
 
 
 class LiftThreads(LaunchPass):
@@ -85,11 +91,13 @@ class _Stays(Exception):
 
 @dataclass(frozen=True)
 class _Array:
-    """What a thread keeps in an array: ``value`` at ``vars``, in the trips of the loops ``around``."""
+    """What a thread keeps in an array: ``value`` at ``vars``, in the trips of the loops ``around``; ``known``
+    are values at other indices that have been asked for."""
 
     vars: tuple[Var, ...]
     value: Expr
     around: frozenset[Var]
+    known: list[tuple[tuple[Expr, ...], Expr]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,7 @@ class _Lifting:
         self._threads = {var: count for var, count in grid if count != 1}
         self._names: dict[Var, Expr] = {var: tirx.const(0, "int32") for var, count in grid if count == 1}
         self._arrays: dict[Var, _Array] = {}
+        self._long: dict[Var, Expr] = {}
 
     def block(self, block: Block) -> Block:
         """A block of tiles with its loops of threads lifted."""
@@ -117,7 +126,7 @@ class _Lifting:
         for stmt in block:
             lifted = self._lifted(stmt, _Nest()) if self._is_of_threads(stmt) else None
             if isinstance(stmt, Bind) and next(loads(stmt.value), None) is None:
-                self._names[stmt.var] = stmt.value
+                self._name(stmt)
             if lifted is None:
                 lifted = [with_children(stmt, [self.block(inner) for inner in children(stmt)])]
             elif _reads_its_own(lifted):
@@ -133,16 +142,21 @@ class _Lifting:
             return False
         found = set().union(*(mentioned(inner) for inner in walk((stmt,))))
         own = any(tirx.is_buffer_var(var) and var.scope() in PER_THREAD for var in found)
-        return own or any(uses(self._names.get(var, var), self._threads) for var in found)
+        values = (self._names.get(var, var) for var in found)
+        return own or any(uses(part, self._threads) for part in self._whole(values))
 
     def _forget(self, changed: set[Var]) -> None:
         """Arrays whose values read what a statement has changed are not known any more."""
-        self._arrays = {tile: held for tile, held in self._arrays.items() if not reads(held.value, changed)}
+        self._arrays = {
+            tile: held
+            for tile, held in self._arrays.items()
+            if not any(reads(part, changed) for part in self._whole([held.value]))
+        }
 
     def _lifted(self, stmt: Stmt, nest: _Nest) -> list[Stmt] | None:
         """What a nest stores as loops over tiles; None where it does something else, too."""
         if isinstance(stmt, Bind):
-            self._names[stmt.var] = self._known(stmt.value)
+            self._name(stmt)
             return []
         if isinstance(stmt, If) and not stmt.orelse:
             inner = replace(nest, conds=(*nest.conds, self._known(stmt.cond)))
@@ -184,16 +198,20 @@ class _Lifting:
     def _stored(self, store: Store, nest: _Nest) -> list[Stmt]:
         """The loop over the tile that a nest of threads fills."""
         indices, value = tuple(map(self._known, store.indices)), self._known(store.value)
+        if self._parts([*indices, *nest.conds]):
+            raise _Stays
         grid, conds = _narrowed(dict(zip(nest.vars, nest.extents, strict=True)) | self._threads, nest.conds)
         moving = {
             var: extent for var, extent in grid.items() if any(uses(index, (var,)) for index in indices)
         }
         still = [var for var in grid if var not in moving]
         flat = replace(store, indices=indices, value=_computed(value, str(store.buffer.dtype)))
-        tiles = [None] if store.buffer.scope() == "shared.dyn" else _shared_elements(value)
-        if not moving or any(uses(expr, still) for expr in (value, *conds)):
+        whole = list(self._whole([value]))
+        tiles = [None] if store.buffer.scope() == "shared.dyn" else _shared_elements(whole)
+        if not moving or any(uses(expr, still) for expr in (*whole, *conds)):
             raise _Stays
-        made = (over_axes(flat, list(moving), list(moving.values()), conds, tile) for tile in tiles)
+        flat, names = self._with_names(flat)
+        made = (over_axes(flat, list(moving), list(moving.values()), conds, tile, names) for tile in tiles)
         loop = next(filter(None, made), None)
         if loop is None:
             raise _Stays
@@ -208,10 +226,62 @@ class _Lifting:
             held = self._arrays.get(node.source)
             if held is None:
                 raise _Stays
-            at = [self._known(index) for index in node.indices]
-            return substitute(held.value, dict(zip(held.vars, at, strict=True)))
+            return self._element(held, tuple(self._known(index) for index in node.indices))
 
         return transform(inlined(expr, self._names), visit)
+
+    def _element(self, held: _Array, at: tuple[Expr, ...]) -> Expr:
+        """What an array holds at indices; parts of it have names of their own at each."""
+        found = next((value for indices, value in held.known if same_all(indices, at)), None)
+        if found is None:
+            values = dict(zip(held.vars, at, strict=True))
+            for name, part in self._parts([held.value]).items():
+                if uses(part, values):
+                    values[name] = self._brief(substitute(part, values), str(name.name))
+            found = substitute(held.value, values)
+            held.known.append((at, found))
+        return found
+
+    # ---- names of long values ----
+
+    def _name(self, bind: Bind) -> None:
+        """Learns what a name stands for."""
+        self._names[bind.var] = self._brief(self._known(bind.value), str(bind.var.name))
+
+    def _brief(self, value: Expr, name: str) -> Expr:
+        """A value; of a long one a name, which loops that use it bind."""
+        if length(value, {}) <= _LONG:
+            return value
+        own = tirx.Var(name, dtype_of(value))
+        self._long[own] = value
+        return own
+
+    def _parts(self, exprs: Iterable[Expr]) -> dict[Var, Expr]:
+        """The names of long values in expressions, with these, each behind those that it uses."""
+        found: dict[Var, Expr] = {}
+
+        def add(exprs: Iterable[Expr]) -> None:
+            for var in variables_of(exprs):
+                if var in self._long and var not in found:
+                    add([self._long[var]])
+                    found[var] = self._long[var]
+
+        add(exprs)
+        return found
+
+    def _whole(self, exprs: Iterable[Expr]) -> Iterator[Expr]:
+        """Expressions, and what the names in them stand for."""
+        given = list(exprs)
+        yield from (*given, *self._parts(given).values())
+
+    def _with_names(self, store: Store) -> tuple[Store, dict[Var, Expr]]:
+        """A store whose value has names that no other loop binds, and what these stand for."""
+        own: dict[Var, Expr] = {}
+        names: dict[Var, Expr] = {}
+        for name, part in self._parts([store.value]).items():
+            own[name] = again = tirx.Var(str(name.name), dtype_of(name))
+            names[again] = substitute(part, own)
+        return replace(store, value=substitute(store.value, own)), names
 
 
 def _held(value: Expr, dtype: str) -> Expr:
@@ -241,9 +311,9 @@ def _narrowed(grid: Mapping[Var, int], conds: Sequence[Expr]) -> tuple[dict[Var,
     return made, left
 
 
-def _shared_elements(value: Expr) -> list[TensorLoad | None]:
-    """The elements of shared tiles in a value."""
-    return [load for load in loads(value) if load.source.scope() == "shared.dyn"]
+def _shared_elements(exprs: Iterable[Expr]) -> list[TensorLoad | None]:
+    """The elements of shared tiles in expressions."""
+    return [load for expr in exprs for load in loads(expr) if load.source.scope() == "shared.dyn"]
 
 
 def _reads_its_own(lifted: Sequence[Stmt]) -> bool:

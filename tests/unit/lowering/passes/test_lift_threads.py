@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.ir.nodes import Kernel, Launch, Parallel, walk
+from tilec.ir.nodes import Bind, Kernel, Launch, Parallel, Store, walk
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
 from tilec.lowering.passes.lift_threads import LiftThreads
@@ -60,6 +60,13 @@ LIFTED = {
         "    a[p * 2 + tx // 64, tx % 64] = X[p * 2 + tx // 64, tx % 64]",
     ),
     "results": (PRODUCT, SHARED_OUT.format(f"Y[{AT}] = a[{AT}]")),
+    "names of names": (
+        "eighth = tx // 8",
+        "rest = tx % 8",
+        "row_of = eighth + 0",
+        "first = rest * 8",
+        SHARED_OUT.format("a[r * 16 + row_of, first + v] = X[r * 16 + row_of, first + v]"),
+    ),
 }
 ROWS = {
     "some": ("if tx < 64:", "    row[tx] = X[0, tx]"),
@@ -115,6 +122,20 @@ def test_arrays_of_small_floats_round_what_is_computed_of_them() -> None:
     text = format_kernel(lifted(twice, OWN.replace("own[v]", "own[v] + own[v]")))
     held = "cast(float16, cast(float32, X[i, j] + X[i, j]))"
     assert f"a[i, j] = {held} + {held}" in text
+
+
+def test_parts_of_long_values_have_names() -> None:
+    """Written out, a value of 40 names of which each doubles the one before is a million millions long."""
+    names = [f"n{link + 1} = n{link} + n{link}" for link in range(40)]
+    nest = SHARED_OUT.format(f"n0 = X[{AT}]")
+    made = lifted(nest.rstrip(), *(f"        {name}" for name in (*names, f"a[{AT}] = n40")))
+    assert not made.launches[0].thread_vars
+    (loop,) = (stmt for stmt in walk(made.launches[0].body) if isinstance(stmt, Parallel))
+    *binds, store = loop.body
+    assert binds
+    assert all(isinstance(bind, Bind) for bind in binds)
+    assert len(format_kernel(made)) < 5000
+    assert isinstance(store, Store)
 
 
 def test_a_launch_without_products_stays() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.layouts.tiles import static_extents
-from tilec.ir.exprs import inlined, int_value, linear_in, loads, same_all, uncast, walk
+from tilec.ir.exprs import inlined, int_value, linear_in, loads, may_inline, same_all, uncast, walk
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes import Bind, Block, Copy, Parallel, Stmt, Store
 from tilec.lowering.analysis.accesses import values_of
@@ -69,6 +69,8 @@ def writings(stmt: Stmt) -> Iterator[Writing]:
     names = values_of(loop.body)
     for place, store in enumerate(loop.body):
         if not isinstance(store, Store) or store.buffer.scope() not in ("shared.dyn", "local.fragment"):
+            continue
+        if not may_inline([store.value], names):
             continue
         others = (*loop.body[:place], *loop.body[place + 1 :])
         value = inlined(store.value, names)

@@ -10,7 +10,7 @@ from tilec.backends.cuda.emit.loops.neighbours import QUAD
 from tilec.backends.cuda.emit.loops.pairs import Pairs
 from tilec.backends.cuda.emit.loops.quads import Quads
 from tilec.backends.cuda.emit.loops.vector_scope import VectorScope
-from tilec.ir.exprs import inlined, reads
+from tilec.ir.exprs import inlined, may_inline, reads
 from tilec.ir.nodes import Atomic, Store
 from tilec.lowering.analysis.accesses import values_of
 
@@ -40,7 +40,10 @@ class VectorWords:
 
     def _words(self, store: Store | Atomic, made: Pairs | Quads, count: int) -> tuple[Expr, ...]:
         """Words of ``count`` elements each; nothing where one is none."""
-        value = inlined(store.value, values_of(self.scope.body))
+        names = values_of(self.scope.body)
+        if not may_inline([store.value], names):
+            return ()
+        value = inlined(store.value, names)
         if reads(value, self.scope.written):
             return ()
         words = [made.word(value, first) for first in range(0, self.scope.width, count)]

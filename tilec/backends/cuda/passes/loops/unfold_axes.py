@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.accesses.distinct import distinct
-from tilec.ir.exprs import inlined, int_value, loads, walk
+from tilec.ir.exprs import inlined, int_value, loads, may_inline, walk
 from tilec.ir.nodes import Bind, Block, Parallel, Stmt, Store
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.accesses import values_of
@@ -42,6 +42,8 @@ def _unfolded(loop: Parallel) -> Parallel:
     if not isinstance(store, Store) or not all(isinstance(name, Bind) for name in names) or 0 in extents:
         return loop
     known = values_of(names)
+    if not may_inline((*store.indices, store.value), known):
+        return loop
     every = [load for stmt in loop.body for expr in expressions(stmt) for load in loads(expr)]
     own = [store.indices] if store.buffer.scope() in _TILES else []
     read = [tuple(load.indices) for load in every if load.source.scope() in _TILES]
