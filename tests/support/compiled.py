@@ -12,11 +12,11 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from linked import link_code
 from told import told
 from variant_code import compile_variant
 
 from tilec.codegen.image import Image
+from tilec.codegen.linkers import SharedLibrary
 from tilec.codegen.toolchain import find_toolchain
 from tilec.ir.nodes import Kernel, ScalarParam, TensorParam
 from tilec.ir.text.parser import parse_kernel
@@ -59,7 +59,8 @@ class Library:
             objects[-1].write_bytes(image.code)
         objects.append(folder / "runtime.o")
         objects[-1].write_bytes(_runtime(self.target.arch))
-        link_code(objects, folder / "lib.so", Host(self.target.arch, "2.17"))
+        toolchain = find_toolchain(Host(self.target.arch, "2.17"))
+        toolchain.link_shared(objects, SharedLibrary(folder / "lib.so", "lib.so", "*"))
         return folder / "lib.so"
 
     def notes(self, name: str) -> tuple[str, ...]:

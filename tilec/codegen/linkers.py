@@ -20,6 +20,11 @@ class SharedLibrary:
     exports: Sequence[str]
     needs: Sequence[Path] = ()
 
+    @property
+    def script(self) -> Path:
+        """The file by which a linker of ELF files is told the exports."""
+        return self.path.with_name("exports.map")
+
 
 def link_flags(system: System, wanted: SharedLibrary) -> tuple[str, ...]:
     """The flags, behind the objects, that make a library of them; files that linkers read are written beside
@@ -28,9 +33,8 @@ def link_flags(system: System, wanted: SharedLibrary) -> tuple[str, ...]:
 
 
 def _elf(wanted: SharedLibrary) -> tuple[str, ...]:
-    script = wanted.path.with_name("exports.map")
     names = "".join(f"    {name};\n" for name in wanted.exports)
-    script.write_text(f"{{\n  global:\n{names}  local: *;\n}};\n", encoding="utf-8")
+    wanted.script.write_text(f"{{\n  global:\n{names}  local: *;\n}};\n", encoding="utf-8")
     return (
         *(("-Wl,-rpath,$ORIGIN",) if wanted.needs else ()),
         "-Wl,-Bsymbolic",
@@ -41,7 +45,7 @@ def _elf(wanted: SharedLibrary) -> tuple[str, ...]:
         "-Wl,--gc-sections",
         "-Wl,--build-id=none",
         f"-Wl,-soname,{wanted.loaded}",
-        f"-Wl,--version-script={script}",
+        f"-Wl,--version-script={wanted.script}",
         "-Wl,--as-needed",
         *("-lm", "-ldl", "-lpthread"),
     )

@@ -20,11 +20,13 @@ from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
-from tilec.cache import installed_version
+from tilec.cache import digest, installed_version
+from tilec.codegen.link_lines import LINKER, LinkLine, keep_line, known_line, says_none
 from tilec.codegen.linkers import SharedLibrary, link_flags
 from tilec.disk import compilers_folders, full_disk, says_full, seems_full
 from tilec.errors import CompileError, EnvironmentError_, PackageError, TilecError
 from tilec.settings import read_settings, zig_cache
+from tilec.systems import LINUX
 from tilec.targets import Host, native_host
 
 #: -mcpu=baseline (zig) keeps the build machine's instructions out of plain C.
@@ -94,7 +96,37 @@ class Toolchain:
             *map(str, (*objects, *wanted.needs)),
             *link_flags(self.host.system, wanted),
         ]
-        _run(command, f"linking {wanted.path.name} failed", PackageError)
+        if not self._link_directly(objects, wanted):
+            _run(command, f"linking {wanted.path.name} failed", PackageError)
+            self._learn_link(command, objects, wanted)
+
+    def _link_directly(self, objects: Sequence[Path], wanted: SharedLibrary) -> bool:
+        """Whether zig's linker alone, as its driver has been seen to call it, has made the library; why not,
+        its driver says."""
+        line = known_line(self._link_key) if self._is_learnt(wanted) else None
+        if line is None:
+            return False
+        command = [*self._zig, LINKER, *line.arguments(objects, wanted)]
+        return _ran(command, f"linking {wanted.path.name} failed").returncode == 0
+
+    def _learn_link(self, command: Sequence[str], objects: Sequence[Path], wanted: SharedLibrary) -> None:
+        """Sees how the driver calls the linker, once for each host."""
+        if self._is_learnt(wanted) and not says_none(self._link_key):
+            said = _ran([*command, "-v"], f"linking {wanted.path.name} failed").stderr
+            keep_line(self._link_key, LinkLine.said(said, objects, wanted))
+
+    def _is_learnt(self, wanted: SharedLibrary) -> bool:
+        """Whether a library is linked as others are, by the linker that zig calls for ELF files."""
+        return self.kind == "zig" and self.host.system == LINUX and not wanted.needs
+
+    @property
+    def _link_key(self) -> str:
+        return digest(*self.driver, self.version(), *_LINK_FLAGS, str(zig_cache()))
+
+    @property
+    def _zig(self) -> tuple[str, ...]:
+        """zig's command, without that of its compiler."""
+        return self.driver[: self.driver.index("cc")]
 
     def archive(self, objects: Sequence[Path], output: Path) -> None:
         """Writes a static archive of ``objects`` without dates or owners."""
@@ -106,7 +138,7 @@ class Toolchain:
     def version(self) -> str:
         """zig's version, or the line that names another compiler and its version."""
         if self.kind == "zig":
-            return _zig_version(self.driver[: self.driver.index("cc")])
+            return _zig_version(self._zig)
         lines = _run([*self.driver, "--version"], "the C compiler does not run", EnvironmentError_)
         return lines.splitlines()[0]
 
@@ -209,13 +241,18 @@ def _written_folders(command: Sequence[str]) -> list[Path]:
     return [*outputs, *compilers_folders()]
 
 
-def _run(command: list[str], what: str, error: type[TilecError]) -> str:
-    """Runs ``command`` and returns its output; raises ``error`` with the last lines of it on failure."""
+def _ran(command: Sequence[str], what: str) -> subprocess.CompletedProcess[str]:
+    """What has come of a command. Raises EnvironmentError_ where there is no such program."""
     try:
         env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(zig_cache())}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     except OSError as problem:
         raise EnvironmentError_(what, why=str(problem), remedy="reinstall the C compiler") from problem
+
+
+def _run(command: list[str], what: str, error: type[TilecError]) -> str:
+    """Runs ``command`` and returns its output; raises ``error`` with the last lines of it on failure."""
+    done = _ran(command, what)
     if done.returncode != 0:
         lines, folders = (done.stderr or done.stdout).strip().splitlines(), _written_folders(command)
         said = says_full(done.stderr + done.stdout) if lines else seems_full(folders)
