@@ -96,24 +96,23 @@ class Toolchain:
             *map(str, (*objects, *wanted.needs)),
             *link_flags(self.host.system, wanted),
         ]
-        if not self._link_directly(objects, wanted):
+        if not (self._is_learnt(wanted) and self._link_seen(command, objects, wanted)):
             _run(command, f"linking {wanted.path.name} failed", PackageError)
-            self._learn_link(command, objects, wanted)
 
-    def _link_directly(self, objects: Sequence[Path], wanted: SharedLibrary) -> bool:
-        """Whether zig's linker alone, as its driver has been seen to call it, has made the library; why not,
-        its driver says."""
-        line = known_line(self._link_key) if self._is_learnt(wanted) else None
-        if line is None:
+    def _link_seen(self, command: Sequence[str], objects: Sequence[Path], wanted: SharedLibrary) -> bool:
+        """Whether zig's linker alone, as its driver has been seen to call it, has made the library, or the
+        driver while it is seen; why neither has, the driver says when it is asked again."""
+        key, what = self._link_key, f"linking {wanted.path.name} failed"
+        line = known_line(key)
+        alone = () if line is None else (*self._zig, LINKER, *line.arguments(objects, wanted))
+        if alone and _ran(alone, what).returncode == 0:
+            return True
+        if says_none(key):
             return False
-        command = [*self._zig, LINKER, *line.arguments(objects, wanted)]
-        return _ran(command, f"linking {wanted.path.name} failed").returncode == 0
-
-    def _learn_link(self, command: Sequence[str], objects: Sequence[Path], wanted: SharedLibrary) -> None:
-        """Sees how the driver calls the linker, once for each host."""
-        if self._is_learnt(wanted) and not says_none(self._link_key):
-            said = _ran([*command, "-v"], f"linking {wanted.path.name} failed").stderr
-            keep_line(self._link_key, LinkLine.said(said, objects, wanted))
+        done = _ran([*command, "-v"], what)
+        if done.returncode == 0:
+            keep_line(key, LinkLine.said(done.stderr, objects, wanted))
+        return done.returncode == 0
 
     def _is_learnt(self, wanted: SharedLibrary) -> bool:
         """Whether a library is linked as others are, by the linker that zig calls for ELF files."""
