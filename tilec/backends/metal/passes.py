@@ -10,6 +10,8 @@ from tilec.backends.cuda.passes.order import CUDA_PASSES
 from tilec.backends.cuda.passes.products.rotate_products import RotateProducts
 from tilec.backends.cuda.passes.products.select_instructions import SelectInstructions
 from tilec.backends.cuda.passes.threads.narrow_barriers import NarrowBarriers
+from tilec.backends.cuda.passes.threads.split_branches import SplitBranches
+from tilec.backends.cuda.passes.waits.synchronise import Synchronise
 from tilec.backends.metal.devices import registers_of
 from tilec.backends.metal.products.tiles import SimdMatrices
 from tilec.lowering.passes.base import Pass
@@ -19,6 +21,8 @@ _INSTEAD: dict[type[Pass], Pass] = {
     PlanPipeline: HoldAhead(registers_of),
     SelectInstructions: SelectInstructions(SimdMatrices()),
     RotateProducts: NarrowBarriers(),
+    SplitBranches: SplitBranches(whole_warps=True),
+    Synchronise: Synchronise(whole_warps=True),
 }
 #: Tile IR in; tile IR whose statements are threads' loops, simdgroups' products, copies and barriers out.
 METAL_PASSES: tuple[Pass, ...] = tuple(_INSTEAD.get(type(each), each) for each in CUDA_PASSES)

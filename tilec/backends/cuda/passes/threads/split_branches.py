@@ -47,25 +47,30 @@ if TYPE_CHECKING:
 Conds: TypeAlias = "tuple[Expr, ...]"
 
 
+@dataclass(frozen=True)
 class SplitBranches(LaunchPass):
     """In: branches that only some threads take, and in them statements that touch what other threads touch in
     statements before, on the other side or in the condition. Out: such a branch is several that follow each
     other, each under conditions that threads keep; loops that all threads run stand around them. Lanes of
     one warp that are known wait for each other where they are, and loops that threads run as often as they
     like stay whole. An author who has threads meet is trusted where it is not known which elements they
-    touch (``S[tx ^ j]`` for a j of the run time): barriers stand where these are others'."""
+    touch (``S[tx ^ j]`` for a j of the run time): barriers stand where these are others'. ``whole_warps``:
+    lanes can wait for all of their warp alone."""
+
+    whole_warps: bool = False
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with such branches taken apart."""
         if not launch.thread_vars:
             return launch
-        return replace(launch, body=_Launch(launch).block(launch.body, ()))
+        return replace(launch, body=_Launch(launch, self.whole_warps).block(launch.body, ()))
 
 
 class _Launch:
     """What is known of a launch: where its threads part, and where they meet in memory."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, whole_warps: bool) -> None:
+        self.whole_warps = whole_warps
         self.uniform = Uniformity(launch)
         placed = any(isinstance(stmt, Sync) and stmt.kind == "threads" for stmt in walk(launch.body))
         self.hazards = Hazards(ThreadGrid.of(launch), launch.body, self.uniform, trusts=placed)
@@ -99,17 +104,26 @@ class _Launch:
         """Whether threads meet in memory anywhere inside of a statement, where barriers could be."""
         if isinstance(stmt, LOOPS) and self.uniform.parts(stmt):
             return False
+        if self.waits(stmt):
+            return not self._is_of_warp(conds)
         deeper = (self.meets_inside(inner, (*conds, *own)) for block, own in sides(stmt) for inner in block)
         return self.hazards.inside(stmt, conds, self._is_of_warp) or any(deeper)
 
+    def waits(self, stmt: Stmt) -> bool:
+        """Whether lanes wait at a statement for all of their warp, whoever else its author wants there."""
+        return self.whole_warps and isinstance(stmt, Sync) and stmt.kind == "warp"
+
     def _is_of_warp(self, conds: Conds) -> bool:
-        """Whether conditions admit one thread at most, or lanes of one warp that are known."""
+        """Whether conditions admit one thread at most, or lanes of one warp that are known and can wait for
+        each other."""
         if self.hazards.is_alone(conds):
             return True
         found = self.hazards.exactly(conds)
         if found is None or not found.any():
             return False
         threads = np.flatnonzero(found)
+        if self.whole_warps and len(threads) < WARP:
+            return False
         return bool(threads[0] // WARP == threads[-1] // WARP)
 
 
@@ -179,7 +193,7 @@ class _Taken:
         loops."""
         if isinstance(stmt, Bind):
             return not self.launch.uniform.varies(stmt.value)
-        return isinstance(stmt, (Alloc, Break, Continue))
+        return isinstance(stmt, (Alloc, Break, Continue)) or self.launch.waits(stmt)
 
     def _is_apart(self, stmt: Stmt) -> bool:
         """Whether all threads have to come to what is inside of a statement."""

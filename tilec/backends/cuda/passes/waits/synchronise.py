@@ -66,12 +66,16 @@ if TYPE_CHECKING:
     from tvm.ir import Var
 
 
+@dataclass(frozen=True)
 class Synchronise(LaunchPass):
     """In: statements in program order. Out: the same with Sync before every statement that reads what others
     wrote since the last one, or writes what others read or wrote. Others are other threads: loops that give
     an element to the same thread (`owners`) need none between them, nor trips of a loop that take versions of
     a tile in turns (`turns`). Asynchronous copies count as writes from the wait that completes them; they
-    land in versions that nobody reads meanwhile."""
+    land in versions that nobody reads meanwhile. ``whole_warps``: lanes can wait for all of their warp
+    alone."""
+
+    whole_warps: bool = False
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with its barriers."""
@@ -82,6 +86,7 @@ class Synchronise(LaunchPass):
             _thread_sets(launch),
             not _orders_groups(launch.body),
             _hazards(launch),
+            self.whole_warps,
         )
         return replace(launch, body=_Walker(around, owners, threads=thread_count(launch)).block(launch.body))
 
@@ -124,13 +129,23 @@ _ONE_BY_ONE = (Alloc, Atomic, Bind, For, If, Store)
 class _Around:
     """What holds all over a launch: ``sharing`` are the tiles and tensors that lie on the bytes of another
     one (writing it is writing them); ``unordered``: no barriers of the author's order what groups do;
-    ``hazards``: where threads meet that do things one by one."""
+    ``hazards``: where threads meet that do things one by one; ``whole_warps``: of the lanes of a warp all
+    can meet, and no others."""
 
     sharing: Mapping[Var, frozenset[Var]]
     uniformity: Uniformity
     sets: ThreadSets
     unordered: bool
     hazards: Hazards | None
+    whole_warps: bool
+
+    def lanes(self, holds: np.ndarray) -> int:
+        """The lanes for which a condition holds as a mask, if they are several of one warp that can meet;
+        else 0."""
+        threads = np.flatnonzero(holds)
+        if len(threads) < (WARP if self.whole_warps else 2) or threads[0] // WARP != threads[-1] // WARP:
+            return 0
+        return sum(1 << int(thread % WARP) for thread in threads)
 
 
 @dataclass
@@ -296,15 +311,15 @@ class _Walker:
         return with_children(stmt, blocks)
 
     def _sides(self, stmt: Stmt) -> list[int]:
-        """For each block inside the mask of the lanes that run it, if they are of one warp and known; else
-        0."""
+        """For each block inside the mask of the lanes that run it, if they are of one warp, known and can
+        meet; else 0."""
         sets = self.around.sets
         if not isinstance(stmt, If) or not sets.knows(stmt.cond):
             return [0] * len(children(stmt))
         holds = sets.holds(stmt.cond)
         if not self.parted:
-            return [_one_warp(side) for side in (holds, ~holds)]
-        return [_one_warp(side) & self.lanes for side in (holds, ~holds)]
+            return [self.around.lanes(side) for side in (holds, ~holds)]
+        return [self.around.lanes(side) & self.lanes for side in (holds, ~holds)]
 
     def _loop(self, stmt: Stmt) -> Stmt:
         """A loop whose trips also meet what the trip before left open."""
@@ -407,14 +422,6 @@ def _thread_sets(launch: Launch) -> ThreadSets:
         if isinstance(stmt, Bind):
             sets.learn(stmt)
     return sets
-
-
-def _one_warp(holds: np.ndarray) -> int:
-    """The lanes for which a condition holds as a mask, if they are several of one warp; else 0."""
-    threads = np.flatnonzero(holds)
-    if len(threads) < 2 or threads[0] // WARP != threads[-1] // WARP:
-        return 0
-    return sum(1 << int(thread % WARP) for thread in threads)
 
 
 def _is_left(stmt: Stmt) -> bool:
