@@ -46,6 +46,10 @@ class Bindings:
         for name in names:
             self._names.pop(name, None)
 
+    def sides(self, names: Iterable[str]) -> Sides:
+        """What names hold in front of a branch."""
+        return Sides(self._names, names)
+
     def hold(self, name: str, value: Any) -> Any:
         """Bind the name in the current region. Raises `SourceRuntimeError` for what a loop would carry."""
         held, frame = self._names.get(name), self._builder.region()
@@ -86,6 +90,36 @@ class Bindings:
         """Whether a loop that is open now read the name from outside before this rebinding of it."""
         loop = held.read_in
         return loop is not None and loop.open and loop.encloses(self._builder.top)
+
+
+class Sides:
+    """Names at the sides of a branch: what the first side makes of them the other one does not see, and
+    behind both sides a name is what the last of them made of it."""
+
+    def __init__(self, bound: dict[str, _Binding], names: Iterable[str]) -> None:
+        self._bound = bound
+        self._before = {name: bound[name] for name in names if name in bound}
+        self._first: dict[str, _Binding] = {}
+
+    def turns(self, name: str) -> bool:
+        """In front of the other side: whether the name holds what it held before the first one again."""
+        before, first = self._before.get(name), self._bound.get(name)
+        if before is None or first is None or first is before:
+            return False
+        self._first[name], self._bound[name] = first, before
+        return True
+
+    def leaves(self, name: str) -> bool:
+        """Behind the other side: whether the name, which that side has left alone, holds what the first one
+        made of it again."""
+        if name not in self._first or self._bound.get(name) is not self._before[name]:
+            return False
+        self._bound[name] = self._first[name]
+        return True
+
+    def held(self, name: str) -> Any:
+        """What the name holds."""
+        return self._bound[name].value
 
 
 def is_same(held: Any, value: Any) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
-from tilec.language.control.bindings import Bindings
+from tilec.language.control.bindings import Bindings, Sides
 from tilec.language.control.branches import Branch, conjunction, ternary
 from tilec.language.control.jumps import jump
 from tilec.language.control.lets import Let
@@ -305,6 +305,10 @@ class Activation:
     def branch(self, cond: Any) -> Branch:
         """An ``if``."""
         return Branch(self._builder, resolve(cond))
+
+    def sides(self, *names: str) -> Sides:
+        """Names in front of an ``if`` whose first side assigns them and whose other side mentions them."""
+        return self._names.sides(names)
 
     def ternary(self, cond: Any, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
         """``then if cond else orelse``."""

@@ -8,6 +8,9 @@
                               if b.then(): ..
                               if b.orelse(): ..
                               b.close()
+    if c: x = e else: f(x)    s = rt.sides("x"), in front; in ``orelse``, around what is there,
+                              if s.turns("x"): x = s.held("x")
+                              if s.leaves("x"): x = s.held("x")
     while c: ..           ->  if rt.enter_while(rt.open_while(), c): ..; rt.leave_while()
     a and b, a if c else b->  rt.logical("and", lambda: a, lambda: b), rt.ternary(c, lambda: a, lambda: b)
 
@@ -207,14 +210,26 @@ class Rewriter(ExpressionRewriter):
 
     def visit_If(self, node: ast.If) -> list[ast.stmt]:
         """A branch, runtime or decided while building."""
-        name = self._temporary()
+        shared = _of_both_sides(node)
+        name, sides = self._temporary(), self._temporary()
         branch = ast.Name(name, ast.Load())
         stmts = [self._set(name, self._call(node.test, "branch", self.visit(node.test)), node)]
-        stmts.append(ast.If(self._method(node, branch, "then"), self._block(node.body), []))
+        if shared:
+            stmts.append(self._set(sides, self._call(node.test, "sides", *map(ast.Constant, shared)), node))
+        stmts.append(ast.If(self._method(node.test, branch, "then"), self._block(node.body), []))
         if node.orelse:
-            stmts.append(ast.If(self._method(node, branch, "orelse"), self._block(node.orelse), []))
-        stmts.append(ast.Expr(self._method(node, branch, "close")))
+            turned = [self._rejoined(node.test, sides, "turns", each) for each in shared]
+            left = [self._rejoined(node.test, sides, "leaves", each) for each in shared]
+            other = [*turned, *self._block(node.orelse), *left]
+            stmts.append(ast.If(self._method(node.test, branch, "orelse"), other, []))
+        stmts.append(ast.Expr(self._method(node.test, branch, "close")))
         return [ast.copy_location(stmt, node) for stmt in stmts]
+
+    def _rejoined(self, node: ast.expr, sides: str, how: str, name: str) -> ast.stmt:
+        """``if sides.how(name): name = sides.held(name)``."""
+        of, named = ast.Name(sides, ast.Load()), ast.Constant(name)
+        held = self._set(name, self._method(node, of, "held", named), node)
+        return ast.copy_location(ast.If(self._method(node, of, how, named), [held], []), node)
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:
         """A value that nothing takes: a call has its effect, anything else none."""
@@ -355,6 +370,15 @@ def _title(target: ast.expr) -> str:
 
 def _has_slice(index: ast.expr) -> bool:
     return any(isinstance(part, ast.Slice) for part in ast.walk(index))
+
+
+def _of_both_sides(node: ast.If) -> list[str]:
+    """The names that one side of a branch assigns and the other one mentions."""
+    stored = StoredNames()
+    for stmt in node.body:
+        stored.visit(stmt)
+    others = {part.id for stmt in node.orelse for part in ast.walk(stmt) if isinstance(part, ast.Name)}
+    return sorted(stored.names & others)
 
 
 def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
