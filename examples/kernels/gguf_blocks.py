@@ -208,7 +208,7 @@ def unpack_unit(form, W, j, unit, tile, row, column):
 @T.macro
 def unpack_integers(form, W, tile, steps, first, run):
     """The weights of ``tile`` and their steps (`quantised_unpacked.product_of_integers`), in their own order;
-    of ``q4_k`` their minima, too."""
+    of ``q4_k`` with the first half of a block steps and minima of all of it."""
     (rows, _), N, runs, half = tile.shape, W.shape[0], UNITS[form] // RUN, order(form, 1, 0)
     part, first_block = run % runs, run // runs * (UNITS[form] // SIZES[form][0])
     for j in T.serial(T.min(rows, N - first)):
@@ -216,14 +216,16 @@ def unpack_integers(form, W, tile, steps, first, run):
             block, place = byte_of(form, 0, part, at // (2 * half) * half + at % half)
             byte = W[first + j, first_block + block, place]
             tile[j, at] = T.if_then_else(at // half % 2 == 1, byte >> T.uint8(4), byte & T.uint8(15))
-    for j, group in T.Parallel(rows, _PARTS):
-        if form == "q4_0":
+    if form == "q4_0":
+        for j, group in T.Parallel(rows, _PARTS):
             steps[j, group] = float_of(half_at(W, first + j, first_block + group, 0))
-        else:
-            for number in (0, 1):
-                code = codes_of(W, first + j, first_block, number * 8 + part * _PARTS + group)
-                d = float_of(half_at(W, first + j, first_block, 2 * number))
-                steps[j, number * _PARTS + group] = T.cast(code, "float32") * d
+    else:
+        if part == 0:
+            for j in T.serial(T.min(rows, N - first)):
+                floats = [half_at(W, first + j, first_block, 2 * number) for number in (0, 1)]
+                for p in T.Parallel(WORDS):
+                    code = T.cast(codes_of(W, first + j, first_block, p), "float32")
+                    steps[j, p] = code * T.if_then_else(p < 8, float_of(floats[0]), float_of(floats[1]))
 
 
 def many_rows_by_bytes(M, N, K, form, dtype, bM, bN, threads):
@@ -241,7 +243,7 @@ def many_rows_by_bytes(M, N, K, form, dtype, bM, bN, threads):
         numbers = T.alloc_global((M, runs, 1, 2, RUN), "int8")
         units, added = (T.alloc_global((M, count), "float32") for count in (runs, runs * _PARTS))
         integers(A, numbers, units, added, lambda _, at: at, _PARTS)
-        sizes = (_PARTS, 8.0 if form == "q4_0" else 0.0, bM, bN, threads)
+        sizes = (_PARTS, 8.0 if form == "q4_0" else 0.0, bM, bN, threads, UNITS[form] // RUN)
         product_of_integers(numbers, units, added, C, lambda *at: unpack_integers(form, W, *at), *sizes)
 
     return main

@@ -48,19 +48,20 @@ def product(A, K, C, unpack, dtype, bM, bN, bK, threads):
 
 
 @T.macro
-def product_of_integers(numbers, units, added, C, unpack, groups, offset, bM, bN, threads):
+def product_of_integers(numbers, units, added, C, unpack, groups, offset, bM, bN, threads, together=1):
     """A launch that computes C = A @ W.T for A of integers of 8 or 16 bits as ``quantised_bytes.integers``
     makes them in one plane: ``numbers`` (M, runs, 1, size, 128), high bytes first, ``units`` (M, runs),
     ``added`` (M, runs * groups).
     ``unpack(tile, steps, first, run)`` writes the weights of rows ``first`` to first + bN and of a run as
     uint8 into ``tile`` (bN, 128), too large by ``offset``, and the steps of its groups as float32 into
     ``steps`` (bN, groups). Without an offset ``steps`` (bN, 2 * groups) has then what groups are too large
-    by, their minima. Products of a group are added up as integers, exact."""
+    by, their minima. Steps of ``together`` runs, which then come one run behind the other in either part of
+    ``steps``, are written with the first of these. Products of a group are added up as integers, exact."""
     (M, N), (runs, _, size), depth = C.shape, numbers.shape[1:4], RUN // groups
-    per_group = 1 if offset else 2
+    per_group, kept = 1 if offset else 2, groups * together
     with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=threads) as (bx, by):
         tile = T.alloc_fragment((bN, RUN), "uint8")
-        steps = T.alloc_fragment((bN, groups * per_group), "float32")
+        steps = T.alloc_fragment((bN, kept * per_group), "float32")
         own, total = T.alloc_fragment((bM,), "float32"), T.alloc_fragment((bN, bM), "float32")
         rows = [T.alloc_shared((bM, RUN), "int8") for _ in range(size)]
         T.clear(total)
@@ -70,8 +71,9 @@ def product_of_integers(numbers, units, added, C, unpack, groups, offset, bM, bN
                 T.copy(numbers[by * bM : by * bM + bM, run, 0, byte, :], tile_of_bytes)
             for i in T.Parallel(bM):
                 own[i] = units[by * bM + i, run]
+            first_step = run % together * groups if together > 1 else 0
             for group in tuple(range(groups)):
-                part = slice(group * depth, (group + 1) * depth)
+                part, own_step = slice(group * depth, (group + 1) * depth), first_step + group
                 less, acc = T.alloc_fragment((bM,), "float32"), T.alloc_fragment((bN, bM), "int32")
                 for i in T.Parallel(bM):
                     less[i] = (-offset if offset else -1.0) * added[by * bM + i, run * groups + group]
@@ -83,9 +85,9 @@ def product_of_integers(numbers, units, added, C, unpack, groups, offset, bM, bN
                 for j, i in T.Parallel(bN, bM):
                     found = T.cast(acc[j, i], "float32")
                     if offset:
-                        total[j, i] = T.fma(T.fma(found, own[i], less[i]), steps[j, group], total[j, i])
+                        total[j, i] = T.fma(T.fma(found, own[i], less[i]), steps[j, own_step], total[j, i])
                     else:
-                        value = T.fma(steps[j, groups + group], less[i], total[j, i])
-                        total[j, i] = T.fma(found * own[i], steps[j, group], value)
+                        value = T.fma(steps[j, kept + own_step], less[i], total[j, i])
+                        total[j, i] = T.fma(found * own[i], steps[j, own_step], value)
         for j, i in T.Parallel(bN, bM):
             C[by * bM + i, bx * bN + j] = total[j, i]
