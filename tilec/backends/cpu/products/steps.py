@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 
 from tilec.backends.cpu.nodes import MicroGemm
-from tilec.backends.cpu.products.forms.tile_forms import TILE_FORMS
 from tilec.ir.exprs import int_value, uses
 from tilec.ir.nodes import Block, Break, Continue, For, If, Pipelined, Stmt, walk
 from tilec.ir.traits import defined
@@ -20,13 +19,11 @@ if TYPE_CHECKING:
 
 def product_of(loop: Stmt) -> MicroGemm | None:
     """The product at the end of every trip of a loop, which adds to sums that nothing else of the loop
-    touches; None where there is no such product, or a matrix unit has its sums."""
+    touches; None where there is no such product."""
     if not isinstance(loop, (For, Pipelined)) or not loop.body:
         return None
     gemm = loop.body[-1]
     if not isinstance(gemm, MicroGemm) or gemm.body or int_value(gemm.clear) != 0:
-        return None
-    if gemm.block.form in TILE_FORMS:
         return None
     if isinstance(loop, For) and int_value(loop.step) != 1:
         return None

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     #: Emits a block of sums: (block, first column) -> statement.
     Blocks = Callable[[RegisterBlock, Expr], "tirx.Stmt"]
+    #: Address of a first sum, bytes from row to row.
+    _Place = tuple[Expr, Expr]
 
 
 def emit_tiles(form: TileForm, gemm: MicroGemm, memory: Memory, epilogue: Epilogue) -> tirx.Stmt:
@@ -85,39 +87,43 @@ class _Builder:
     def _block(self, tiles: int, rows: Expr, row: Expr, block: RegisterBlock, col: Expr) -> tirx.Stmt:
         """``tiles`` x ``block.cols`` / 16 tiles of sums, ``rows`` of whose rows count."""
         gemm = self.gemm
+        multiplied = partial(self._multiplied, block, tiles, row, col)
         if gemm.c.buffer not in gemm.registers:
-            sums = self._multiplied(block, tiles, row, col, self._c(row, col))
-            return sequence(sums, *self._finished(block, None, rows, row, col))
+            sums = self._c(row, col)
+            finished = self._finished(block, None, rows, row, col)
+            if gemm.last is not None and finished:
+                finished = [tirx.IfThenElse(gemm.last, sequence(*finished), None)]
+            return sequence(multiplied(sums, sums), *finished)
         data = tirx.decl_buffer((tiles * TILE * block.cols,), str(gemm.c.buffer.dtype), "sums", scope="local")
-        place = (tirx.address_of(get(data, index(0), 1)), index(4 * block.cols))
-        return sequence(
-            tirx.AllocBuffer(data),
-            self._multiplied(block, tiles, row, col, place),
-            *self._finished(block, data, rows, row, col),
+        own = (tirx.address_of(get(data, index(0), 1)), index(4 * block.cols))
+        before = own if gemm.last is None else self._c(row, col)
+        taken = sequence(
+            tirx.AllocBuffer(data), multiplied(before, own), *self._finished(block, data, rows, row, col)
         )
+        return taken if gemm.last is None else tirx.IfThenElse(gemm.last, taken, multiplied(before, before))
 
-    def _c(self, row: Expr, col: Expr) -> tuple[Expr, Expr]:
-        """Address of element (row, col) of ``c``, bytes from row to row."""
+    def _c(self, row: Expr, col: Expr) -> _Place:
+        """Where element (row, col) of ``c`` lies."""
         c = self.gemm.c
         *leading, first_row, first_col = c.start
         place = (*leading, first_row + row, first_col + col)
         return self.memory.address(c.buffer, place), self.memory.pitch(c.buffer, len(place) - 2)
 
     def _multiplied(
-        self, block: RegisterBlock, tiles: int, row: Expr, col: Expr, place: tuple[Expr, Expr]
+        self, block: RegisterBlock, tiles: int, row: Expr, col: Expr, before: _Place, after: _Place
     ) -> tirx.Stmt:
-        """The sums of a block, at the address and with the bytes from row to row in ``place``."""
+        """The sums of a block, added to those at ``before``, in ``after``."""
         a, b, memory = self.gemm.a, self.gemm.b, self.memory
         zero = index(0)
         a_place = memory.address(a.region.buffer, element(a, row, zero))
         b_place = memory.address(b.region.buffer, element(b, zero, col))
         a_pitch, b_pitch = memory.pitch(a.region.buffer, a.row), memory.pitch(b.region.buffer, b.row)
         across = b_pitch if b.panel is None else memory.pitch(b.region.buffer, b.panel)
-        address, c_pitch = place
         numbers = (
             *(a_place, _wide(a_pitch), _wide(4 * self.words)),
             *(b_place, _wide(b_pitch), _wide(b_pitch * self.words), _wide(across)),
-            *(address, _wide(c_pitch), _wide(self.steps)),
+            *(part for address, pitch in (before, after) for part in (address, _wide(pitch))),
+            _wide(self.steps),
         )
         return self.form.multiply(tiles, block.cols // TILE, *numbers, index(self.gemm.clear))
 

@@ -62,7 +62,8 @@ class TileForm(DotForm):
     def multiply(self, rows: int, cols: int, *args: Expr) -> tirx.Stmt:
         """``rows`` x ``cols`` tiles of sums over all of K: for ``a`` and ``b`` the address of the first
         element, bytes from row to row and from step to step, for ``b`` those to its next tile as well; for
-        ``c`` address and bytes from row to row; the number of steps; whether the sums start at 0."""
+        the sums that are added to, then for where the new ones go, address and bytes from row to row; the
+        number of steps; whether the sums start at 0."""
         return self._call(f"{rows}x{cols}", *args)
 
     def release(self) -> tirx.Stmt:

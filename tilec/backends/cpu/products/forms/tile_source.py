@@ -33,17 +33,21 @@ define internal i32 @tilec_{name}_release() nounwind {{
   ret i32 0
 }}
 """
+#: Where the four tiles of sums lie that are read (``c``) or written (``out``).
+_PLACES = """\
+  %{side}_down = shl i64 %{side}_stride, 4
+  %{side}00 = getelementptr i8, ptr %{side}, i64 0
+  %{side}01 = getelementptr i8, ptr %{side}, i64 64
+  %{side}10 = getelementptr i8, ptr %{side}, i64 %{side}_down
+  %{side}11 = getelementptr i8, ptr %{side}10, i64 64"""
 #: One block over the whole of K: strides and steps in bytes.
 _BLOCK = """
 define internal i32 @tilec_{name}_{rows}x{cols}(ptr %a, i64 %a_stride, i64 %a_step, ptr %b, i64 %b_stride,
-    i64 %b_step, i64 %b_across, ptr %c, i64 %c_stride, i64 %steps, i32 %clear) noinline nounwind {{
+    i64 %b_step, i64 %b_across, ptr %c, i64 %c_stride, ptr %out, i64 %out_stride, i64 %steps, i32 %clear)
+    noinline nounwind {{
 entry:
   %a_down = shl i64 %a_stride, 4
-  %c_down = shl i64 %c_stride, 4
-  %c00 = getelementptr i8, ptr %c, i64 0
-  %c01 = getelementptr i8, ptr %c, i64 64
-  %c10 = getelementptr i8, ptr %c, i64 %c_down
-  %c11 = getelementptr i8, ptr %c10, i64 64
+{places}
   %cleared = icmp ne i32 %clear, 0
   br i1 %cleared, label %zero, label %load
 zero:
@@ -96,19 +100,20 @@ def _field(name: str, place: int, value: str) -> list[str]:
 def _block(name: str, rows: int, cols: int) -> str:
     tiles = list(product(range(rows), range(cols)))
 
-    def moved(call: str) -> str:
+    def moved(call: str, side: str) -> str:
         return "\n".join(
-            _call(call, 2 * row + col, f"ptr %c{row}{col}", "i64 %c_stride") for row, col in tiles
+            _call(call, 2 * row + col, f"ptr %{side}{row}{col}", f"i64 %{side}_stride") for row, col in tiles
         )
 
     return _BLOCK.format(
         name=name,
         rows=rows,
         cols=cols,
+        places="\n".join(_PLACES.format(side=side) for side in ("c", "out")),
         zero="\n".join(_call("tilezero", 2 * row + col) for row, col in tiles),
-        load=moved("tileloadd64"),
+        load=moved("tileloadd64", "c"),
         multiply=_step(name, rows, cols),
-        store=moved("tilestored64"),
+        store=moved("tilestored64", "out"),
     )
 
 
