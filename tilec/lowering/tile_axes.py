@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
-from tilec.ir.exprs import all_of, dtype_of, int_value, linear_in, substitute, transform, walk
+from tilec.ir.exprs import all_of, as_expr, dtype_of, int_value, linear_in, substitute, transform, walk
 from tilec.ir.nodes import Bind, If, Parallel, Store
 from tilec.lowering.analysis.counted import counted
 
@@ -37,7 +37,7 @@ def over_axes(
     buffer, indices = (store.buffer, store.indices) if tile is None else (tile.source, tuple(tile.indices))
     shape = [int_value(size) or 0 for size in buffer.shape]
     exprs = (*indices, *store.indices, store.value, *conds, *(names or {}).values())
-    if not prod(shape) or len(shape) > len(_NAMES) or any(map(_divides_by_zero, exprs)):
+    if not prod(shape) or len(shape) > len(_NAMES) or any(map(divides_by_zero, exprs)):
         return None
     place = counted(variables, extents).simplify(place_of(indices, shape))
     factors = _factors(place, variables, extents)
@@ -55,7 +55,7 @@ def over_axes(
     }
 
     def at_axes(expr: Expr) -> Expr:
-        return _simpler(substitute(expr, values), analyzer)
+        return simpler(substitute(expr, values), analyzer)
 
     at = axes if tile is None else tuple(analyzer.simplify(at_axes(index)) for index in store.indices)
     binds = (Bind(name, at_axes(value), loc=store.loc) for name, value in (names or {}).items())
@@ -93,26 +93,26 @@ def _digit(place: Expr, factor: int, extent: int) -> Expr:
     return place // tirx.const(factor, dtype) % tirx.const(extent, dtype)
 
 
-def _divides_by_zero(expr: Expr) -> bool:
+def divides_by_zero(expr: Expr) -> bool:
     """Whether a quotient or a remainder is by the number 0, which no analysis takes."""
     parts = (node for node in walk(expr) if isinstance(node, (tirx.FloorDiv, tirx.FloorMod)))
     return any(int_value(part.b) == 0 for part in parts)
 
 
-def place_of(indices: Sequence[Expr], shape: Sequence[int]) -> Expr:
-    """The place of an element of a tile, row by row."""
+def place_of(indices: Sequence[Expr], shape: Sequence[Expr | int]) -> Expr:
+    """The place of an element of a tile or a tensor, row by row."""
     place: Expr = tirx.const(0, dtype_of(indices[0]) if indices else "int32")
     for index, size in zip(indices, shape, strict=True):
-        place = place * tirx.const(size, dtype_of(index)) + index
+        place = place * as_expr(size, dtype_of(index)) + index
     return place
 
 
-def _simpler(expr: Expr, analyzer: sym.Analyzer) -> Expr:
+def simpler(expr: Expr, analyzer: sym.Analyzer) -> Expr:
     """An expression with simpler places, quotients and remainders; what it computes of elements stays."""
 
     def visit(node: Expr) -> Expr | None:
         if isinstance(node, TensorLoad):
-            indices = [analyzer.simplify(_simpler(index, analyzer)) for index in node.indices]
+            indices = [analyzer.simplify(simpler(index, analyzer)) for index in node.indices]
             return tirx.BufferLoad(node.source, indices)
         return analyzer.simplify(node) if isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) else None
 

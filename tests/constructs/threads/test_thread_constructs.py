@@ -403,7 +403,7 @@ class TestIndices:
 
 @tilec.jit
 def own_storage(X, Y):
-    X: T.Tensor[[32, 8], T.float32]
+    X: T.Tensor[[32, 9], T.float32]  # more than a thread takes, which would be a run of the block's
     Y: T.Tensor[[32, 10], T.float32]
     with T.Kernel(1, threads=32) as _:
         tx = T.get_thread_binding()
@@ -446,8 +446,9 @@ def own_storage_across_barriers(X, Y, threads=32):
 
 class TestOwnStorage:
     def test_tile_operations_are_loops_of_a_thread(self):
-        X = random(32, 8)
-        wanted = np.concatenate([X.cumsum(1), X.min(1)[:, None], (X + 1).sum(1)[:, None]], axis=1)
+        X = random(32, 9)
+        own = X[:, :8]
+        wanted = np.concatenate([own.cumsum(1), own.min(1)[:, None], (own + 1).sum(1)[:, None]], axis=1)
         agree(own_storage, X, dims={}, expected=wanted, targets=TARGETS, atol=1e-5)
         made = elaborated(own_storage, (), {}, {}, {})
         assert not [stmt for stmt in walk(made.body) if isinstance(stmt, (Copy, Parallel))]

@@ -36,6 +36,8 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.places import place_of
 from tilec.ir.traits import expressions
+from tilec.lowering.tile_axes import divides_by_zero
+from tilec.lowering.tile_axes import place_of as row_by_row
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -233,11 +235,25 @@ class Hazards:
 
     def _own(self, one: Access, other: Access) -> bool:
         """Whether every element that both touch is touched by one thread alone: the axes that are known tell
-        whose it is."""
+        whose it is, or its place, row by row, where indices take places apart (`p // n, p % n`)."""
         axes = list(zip(self._places(one), self._places(other), strict=True))
         known = [(a[0], b[0]) for a, b in axes if a is not None and b is not None and same(a[1], b[1])]
+        if self._tell_owners(one, other, known):
+            return True
         whole = len(known) == len(axes)
-        return self._tell_owners(one, other, known) or (self._trusts and not whole)
+        return not whole and (self._trusts or self._tell_owners(one, other, self._flat_places(one, other)))
+
+    def _flat_places(self, one: Access, other: Access) -> list[tuple[np.ndarray, np.ndarray]]:
+        """What threads decide of the places of both, row by row; nothing where these do not come apart."""
+        flat = (self._places(replace(each, indices=(self._flat(each),))) for each in (one, other))
+        (a,), (b,) = flat
+        return [(a[0], b[0])] if a is not None and b is not None and same(a[1], b[1]) else []
+
+    def _flat(self, access: Access) -> Expr:
+        indices = [inlined(index, self.values) for index in access.indices]
+        if any(map(divides_by_zero, indices)):
+            return indices[0]
+        return row_by_row(indices, access.buffer.shape)
 
     def _tell_owners(self, one: Access, other: Access, axes: Sequence[tuple[np.ndarray, np.ndarray]]) -> bool:
         """Whether indices along some axes, by thread and trip, tell the thread."""

@@ -25,12 +25,18 @@ if TYPE_CHECKING:
 
 class Kept:
     """Which storage and names outlive the region that makes them. ``tiles`` by buffer, and by name; each has
-    an element per thread as its last axis."""
+    an element per thread as its last axis, arrays in ``widths`` so many."""
 
     def __init__(
-        self, plan: Sequence[Piece], grid: ThreadGrid, pure: Mapping[Var, Expr], values: Mapping[Var, Expr]
+        self,
+        plan: Sequence[Piece],
+        grid: ThreadGrid,
+        pure: Mapping[Var, Expr],
+        values: Mapping[Var, Expr],
+        widths: Mapping[Var, int],
     ) -> None:
         self.grid = grid
+        self._widths = widths
         self.pure = dict(pure)
         self.values = dict(values)
         self.tiles: dict[Var, Var] = {}
@@ -91,7 +97,7 @@ class Kept:
                 found = users.get(stmt.buffer, [])
                 target = found[0] if len(found) == 1 else None
                 constant = stmt.init is None or not list(self._names(stmt.init, set()))
-                if isinstance(target, Region) and target is not piece and target in block and constant:
+                if type(target) is Region and target is not piece and target in block and constant:
                     piece.stmts.remove(stmt)
                     target.stmts.insert(0, stmt)
 
@@ -100,6 +106,9 @@ class Kept:
         if not tirx.is_buffer_var(var):
             return tirx.decl_buffer((count,), dtype_of(var), var.name, scope="local.fragment")
         shape = list(var.shape) if not is_single(var) else []
+        width = self._widths.get(var)
+        if width:
+            shape[-1], count = shape[-1] // width, count * width
         return tirx.decl_buffer((*shape, count), str(var.dtype), var.name, scope="local.fragment")
 
     def element(self, buffer: Var, indices: Sequence[Expr]) -> tuple[Var, tuple[Expr, ...]]:
@@ -108,7 +117,12 @@ class Kept:
         if tile is None:
             return buffer, tuple(indices)
         first = () if is_single(buffer) else tuple(indices)
-        return tile, (*first, self.grid.number)
+        width = self._widths.get(buffer)
+        if not width:
+            return tile, (*first, self.grid.number)
+        last = first[-1]
+        run = tirx.const(width, dtype_of(last))
+        return tile, (*first[:-1], last // run, self.grid.number * run + last % run)
 
     def name(self, var: Var, own: set[Var]) -> Expr | None:
         """What a name stands for in a piece that defines the names ``own``; None for itself."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tilec.ir.nodes import Block, Stmt, children, with_children
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr
+    from tvm.ir import Expr, Var
 
 
 @dataclass(eq=False)
@@ -18,6 +18,15 @@ class Region:
 
     stmts: list[Stmt] = field(default_factory=list)
     guards: tuple[Expr, ...] = ()
+
+
+@dataclass(eq=False)
+class Run(Region):
+    """A region of which each thread runs the statements for each value of ``lane`` below ``trips``:
+    neighbours, which may run in any order."""
+
+    lane: Var = field(kw_only=True)
+    trips: int = field(kw_only=True)
 
 
 @dataclass(eq=False)

@@ -10,6 +10,7 @@ from tilec.backends.cpu.threads.common_work import alone
 from tilec.backends.cpu.threads.few_trips import with_few_trips
 from tilec.backends.cpu.threads.kept_values import Kept
 from tilec.backends.cpu.threads.split_at_meetings import Splitter
+from tilec.backends.cpu.threads.spread_runs import spread_runs
 from tilec.backends.cpu.threads.write_plan import Emitter
 from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
@@ -47,8 +48,8 @@ def _rewritten(launch: Launch) -> Launch:
     if splitter.grid.count > 1:
         refuse_repeated(body, uniform)
         refuse_differing(launch)
-    plan = splitter.plan(body)
-    kept = Kept(plan, splitter.grid, splitter.pure, splitter.values)
+    plan, widths = spread_runs(splitter.plan(body), splitter.grid, uniform, splitter.pure)
+    kept = Kept(plan, splitter.grid, splitter.pure, splitter.values, widths)
     return replace(launch, body=Emitter(kept).block(plan), thread_vars=())
 
 

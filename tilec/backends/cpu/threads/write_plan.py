@@ -7,19 +7,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tvm import tirx
+from tvm import sym, tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.backends.cpu.threads.plan import Once, Piece, Region
+from tilec.backends.cpu.threads.plan import Once, Piece, Region, Run
 from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
-from tilec.ir.exprs import substitute, transform, uses
+from tilec.ir.exprs import cast_to, dtype_of, substitute, transform, uses
 from tilec.ir.nodes import with_children
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
 from tilec.ir.serial import serial
 from tilec.ir.traits import Rewriter, defined
-from tilec.lowering.rewrite import map_stmt
+from tilec.lowering.analysis.counted import counted
+from tilec.lowering.passes.base import rewrite_blocks
+from tilec.lowering.rewrite import map_block, map_stmt, rename
+from tilec.lowering.tile_axes import simpler
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -68,9 +71,25 @@ class Emitter:
             body = (ir.If(self._thread_value(guard, set()), body),) if body else ()
         if not body:
             return [*tiles]
+        if isinstance(region, Run):
+            return [*tiles, self._run(region, body)]
         axes = self._grid.loops
         loop = ir.Parallel(tuple(v for v, _ in axes), tuple(n for _, n in axes), body, loc=stmts[0].loc)
         return [*tiles, loop]
+
+    def _run(self, run: Run, body: ir.Block) -> ir.Parallel:
+        """A loop over the neighbours that threads go through, one thread's behind those of another one."""
+        count = self._grid.count * run.trips
+        place = tirx.Var("place", "int32")
+        number = place // tirx.const(run.trips, "int32")
+        at = {run.lane: cast_to(place % tirx.const(run.trips, "int32"), dtype_of(run.lane))}
+        for var, extent in zip(self._grid.vars, self._grid.extents, strict=True):
+            size = tirx.const(extent, "int32")
+            at[var], number = number % size, number // size
+        analyzer = counted((place,), (count,))
+        body = map_block(rename(body, at), lambda expr: simpler(expr, analyzer))
+        body = rewrite_blocks(body, lambda block: [_placed(stmt, analyzer) for stmt in block])
+        return ir.Parallel((place,), (count,), body, loc=run.stmts[0].loc)
 
     def _thread_stmt(self, stmt: Any, own: set[Var]) -> list[ir.Stmt]:
         if ir.children(stmt):
@@ -179,6 +198,13 @@ class _Once(Rewriter):
     def region(self, region: ir.Region) -> ir.Region:
         """Where the thread's elements are kept."""
         return self._region_of(super().region(region))
+
+
+def _placed(stmt: ir.Stmt, analyzer: sym.Analyzer) -> ir.Stmt:
+    """A statement that stores to simpler places."""
+    if not isinstance(stmt, ir.Store):
+        return stmt
+    return replace(stmt, indices=tuple(map(analyzer.simplify, stmt.indices)))
 
 
 def _serial(stmt: ir.Stmt) -> ir.Stmt:

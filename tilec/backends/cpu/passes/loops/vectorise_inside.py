@@ -11,7 +11,7 @@ the same elements in each trip of a loop around, they hold them (`held_reads`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from tilec.backends.cpu.passes.loops.held_reads import with_held_reads
 from tilec.ir.analysis.known_trips import counts_from_zero, known_trips
 from tilec.ir.analysis.renaming import renamed
 from tilec.ir.analysis.scalar_code import is_scalar_code
-from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, operands, same, transform, uses
+from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, operands, transform, uses
 from tilec.ir.nodes import (
     Alloc,
     Bind,
@@ -40,11 +40,11 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.serial import serial_nest
-from tilec.ir.traits import defined, expressions
-from tilec.lowering.analysis.accesses import Access, accesses, own_accesses, values_of
+from tilec.ir.traits import expressions
+from tilec.lowering.analysis.accesses import Access, own_accesses, values_of
 from tilec.lowering.analysis.accumulations import find_accumulations
+from tilec.lowering.analysis.free_trips import are_free
 from tilec.lowering.analysis.uses import written_in
-from tilec.lowering.math.float8 import FLOAT8_TYPES
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _candidates(block: Block, names: Mapping[Var, Expr]) -> list[For]:
     found: list[For] = []
     for stmt in block:
         inside = [loop for inner in children(stmt) for loop in _candidates(inner, names)]
-        if isinstance(stmt, For) and _is_long(stmt) and _is_free(stmt, names):
+        if isinstance(stmt, For) and _is_long(stmt) and are_free(stmt, names):
             whole, parts = (_cost((stmt,), names, _ALONE, turned) for turned in ([stmt], inside))
             found += [stmt] if whole <= parts else inside
             continue
@@ -211,32 +211,6 @@ def _candidates(block: Block, names: Mapping[Var, Expr]) -> list[For]:
 def _is_long(loop: For) -> bool:
     trips = _trips(loop)
     return int_value(loop.step) == 1 and (trips is None or trips >= _SHORT)
-
-
-def _is_free(loop: For, names: Mapping[Var, Expr]) -> bool:
-    """Whether trips write elements of their own, which no other one reads, but for those that all add to: not
-    of 8-bit floats, whose sums come to something else where they are not rounded after each trip."""
-    own = {stmt.buffer for stmt in walk(loop.body) if isinstance(stmt, Alloc)}
-    sums = find_accumulations(loop.body, loop.var)
-    added = {item.store.buffer for item in sums if item.kind != "sum" or item.dtype not in FLOAT8_TYPES}
-    items = accesses(loop.body)
-    written = {item.buffer for item in items if item.is_write} - own - added
-    inside = {var for stmt in walk(loop.body) for var in defined(stmt)} - set(names)
-    return all(
-        _are_apart([item for item in items if item.buffer == buffer], loop.var, inside, names)
-        for buffer in written
-    )
-
-
-def _are_apart(items: Sequence[Access], var: Var, inside: Set[Var], names: Mapping[Var, Expr]) -> bool:
-    """Whether the accesses of one buffer share an index that differs from trip to trip."""
-    first, *others = [[inlined(index, names) for index in item.indices] for item in items]
-    for axis, index in enumerate(first):
-        linear = linear_in(index, [var])
-        steps = bool(linear) and int_value(linear[0]) not in (None, 0) and not uses(index, inside)
-        if steps and all(same(other[axis], index) for other in others):
-            return True
-    return False
 
 
 # ---- what pays ----
