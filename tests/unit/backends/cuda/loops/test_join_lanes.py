@@ -35,9 +35,8 @@ def sums(place: str, threads: tuple[int, int] = (4, 16), dtype: str = "float32")
                 T.atomic_add(total[tx // 2], A[ty, tx])
             elif place == "read":
                 T.atomic_add(total[T.cast(A[ty, tx], "int32") % 8], A[ty, tx])
-            elif place == "branch":
-                if ty % 2 == 0:
-                    T.atomic_add(total[tx], A[ty, tx])
+            elif place == "branch" and ty % 2 == 0:
+                T.atomic_add(total[tx], A[ty, tx])
             if ty * width + tx < 8:
                 C[ty * width + tx] = total[ty * width + tx]
 

@@ -97,8 +97,9 @@ class _Joining:
 
     def _shared_bits(self, stmt: Atomic) -> tuple[int, ...]:
         """The bits of a lane's number that have no part in which element it adds to."""
-        places = [self._by_thread(inlined(index, self._names)) for index in stmt.indices]
-        if any(place is None for place in places):
+        found = [self._by_thread(inlined(index, self._names)) for index in stmt.indices]
+        places = [place for place in found if place is not None]
+        if len(places) < len(found):
             return ()
         threads = np.arange(self._grid.count)
         bits = (1 << number for number in range(WARP.bit_length() - 1))

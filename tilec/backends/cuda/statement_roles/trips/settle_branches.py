@@ -70,8 +70,9 @@ def _in_periods(loop: For, period: int) -> Block:
     dtype = dtype_of(loop.var)
     var = tirx.Var(str(loop.var.name), dtype)
     places = [loop.start + var * period + number for number in range(period)]
+    branches: dict[Stmt, tuple[bool | None, ...]]
     branches = {stmt: sides(stmt.cond, loop, places, var) for stmt in loop.body if isinstance(stmt, If)}
-    if not any(len(set(taken)) > 1 for taken in branches.values()):
+    if not any(set(taken) == {True, False} for taken in branches.values()):
         return ()
     trips = [
         in_trip(replace(loop, body=_taken(loop.body, branches, number)), place)
