@@ -16,7 +16,6 @@ trip writes it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -26,8 +25,8 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.blocks.threads import thread_count
 from tilec.backends.cuda.analysis.layouts.tiles import whole_tile
-from tilec.backends.cuda.limits import gpu_limits
 from tilec.backends.cuda.nodes import AheadLoop, BlockReduce, BlockScan, TakeAhead, ThreadLoop
+from tilec.backends.cuda.statement_roles.split.order import is_one_wave
 from tilec.backends.cuda.statement_roles.split.registers import fits_registers
 from tilec.ir.exprs import (
     dtype_of,
@@ -69,7 +68,7 @@ _ROOM = 192
 #: threads 162, 161, 162, 159, 161 to 171, 187).
 _ON_THEIR_WAY, _DEEPEST, _WRITTEN_OUT = 16384, 16, 128
 #: The same of blocks that have a multiprocessor each.
-_ALONE = 65536
+_ALONE = 4 * _ON_THEIR_WAY
 #: Bytes of elements that are read ahead: of smaller ones registers hold none by itself.
 _SIZES = (2, 4, 8)
 #: Loops of fewer trips are left as they are.
@@ -91,9 +90,7 @@ class ReadAhead(Pass):
             if launch.thread_vars or order_counts(launch):
                 return launch
             facts = ScopedRewrite(kernel, launch).facts
-            reader = _Reader(
-                launch, changed_in(launch), thread_count(launch), _on_their_way(launch, target), facts
-            )
+            reader = _Reader(launch, changed_in(launch), thread_count(launch), _on_their_way(launch), facts)
             return replace(launch, body=rewrite_blocks(launch.body, reader.block))
 
         return rewrite_launches(kernel, ahead)
@@ -237,10 +234,9 @@ class _Reader:
         return _Read(user, load, axes, place, following, now)
 
 
-def _on_their_way(launch: Launch, target: Target) -> int:
+def _on_their_way(launch: Launch) -> int:
     """Bytes that a block asks for at once: more where multiprocessors are known to have one each."""
-    blocks = math.prod(int_value(extent) or 0 for extent in launch.grid)
-    return _ALONE if 0 < blocks <= gpu_limits(target, {}).units else _ON_THEIR_WAY
+    return _ALONE if is_one_wave(launch) else _ON_THEIR_WAY
 
 
 def _counts(index: Expr, var: Var, inner: Container[Var]) -> bool:
