@@ -40,7 +40,7 @@ def over_axes(
     if not prod(shape) or len(shape) > len(_NAMES) or any(map(divides_by_zero, exprs)):
         return None
     place = counted(variables, extents).simplify(place_of(indices, shape))
-    factors = _factors(place, variables, extents)
+    factors = digits_of(place, variables, extents)
     inside = [cond for cond in conds if _is_bound(cond, place, prod(shape))]
     over = prod(extents) - prod(shape)
     if factors is None or over < 0 or (over > 0 and not inside):
@@ -65,7 +65,7 @@ def over_axes(
     return Parallel(axes, tuple(tirx.const(size, dtype) for size in shape), body, loc=store.loc)
 
 
-def _factors(place: Expr, variables: Sequence[Var], extents: Sequence[int]) -> list[int] | None:
+def digits_of(place: Expr, variables: Sequence[Var], extents: Sequence[int]) -> list[int] | None:
     """How far each of the variables moves a place; None where they are no digits of it."""
     factors = [int_value(factor) for factor in linear_in(place, variables)]
     if not factors or None in factors or factors[-1] != 0:

@@ -85,6 +85,11 @@ def values_of(stmts: Iterable[Stmt]) -> dict[Var, Expr]:
     return {stmt.var: stmt.value for stmt in stmts if isinstance(stmt, Bind)}
 
 
+def computed_values_of(stmts: Iterable[Stmt]) -> dict[Var, Expr]:
+    """The same of those names whose values read no element: they may be written out anywhere."""
+    return {var: value for var, value in values_of(stmts).items() if next(loads(value), None) is None}
+
+
 def tensor_reads(block: Block, names: Mapping[Var, Expr]) -> Iterator[Access]:
     """The elements of tensors that ``block`` reads at places that are known outside of it: no variable of its
     own moves them, and nothing is looked up. ``names`` stand for values."""

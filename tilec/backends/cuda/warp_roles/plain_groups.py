@@ -20,7 +20,6 @@ from tilec.ir.analysis.threads.in_order import in_order
 from tilec.ir.exprs import inlined, int_value, loads, same
 from tilec.ir.nodes import (
     Alloc,
-    Bind,
     Block,
     Copy,
     For,
@@ -36,6 +35,7 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.nodes.barriers import BulkLoad, Group
 from tilec.ir.traits import buffers, expressions, regions
+from tilec.lowering.analysis.accesses import computed_values_of
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.scopes import ScopedRewrite
 
@@ -97,8 +97,7 @@ def _stages(tile: Var, body: Block) -> int | None:
     ):
         return None
     named = [region for stmt in users for region in regions(stmt) if region.buffer.same_as(tile)]
-    binds = (stmt for stmt in walk(body) if isinstance(stmt, Bind))
-    names = {stmt.var: stmt.value for stmt in binds if not any(True for _ in loads(stmt.value))}
+    names = computed_values_of(walk(body))
     stages = [inlined(region.start[0], names) for region in named]
     first = users[0]
     fills = isinstance(first, Copy) and first.dst.buffer.same_as(tile) and _is_one_stage(first.dst)

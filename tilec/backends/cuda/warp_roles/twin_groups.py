@@ -37,7 +37,7 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.nodes.barriers import Arrive, BulkLoad, Group, SetRegisters, WaitPhase, WaitProducts
 from tilec.ir.traits import expressions, mentioned
-from tilec.lowering.analysis.accesses import values_of
+from tilec.lowering.analysis.accesses import computed_values_of, values_of
 from tilec.lowering.passes.base import rewrite_blocks
 from tilec.lowering.rewrite import map_block
 
@@ -51,8 +51,7 @@ _KNOWN = (Alloc, Arrive, Bind, Copy, Fill, For, Gemm, If, Parallel, Pipelined, R
 
 def with_joined_twins(launch: Launch) -> Launch:
     """``launch`` with neighbouring groups that are twins as one; as it is where none are."""
-    binds = (stmt for stmt in launch.body if isinstance(stmt, Bind))
-    names = {stmt.var: stmt.value for stmt in binds if not any(True for _ in loads(stmt.value))}
+    names = computed_values_of(launch.body)
     for place, (one, other) in enumerate(zip(launch.body, launch.body[1:], strict=False)):
         if isinstance(one, Group) and isinstance(other, Group) and _are_neighbours(one, other):
             made = _joined(launch, place, one, other, _Twins(names))

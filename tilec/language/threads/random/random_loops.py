@@ -163,16 +163,12 @@ def _names_thread(expr: Expr) -> bool:
 
 def _expanded(expr: Expr) -> Expr:
     """The expression with every name of the regions under way replaced by what it stands for."""
-    from tvm.tirx.analysis import undefined_vars
-
-    from tilec.ir.exprs import substitute
+    from tilec.ir.exprs import inlined
 
     builder = sessions.builder("T.rng_rand")
     binds = [stmt for frame in builder.frames for stmt in frame.stmts if isinstance(stmt, ir.Bind)]
     names = {stmt.var: stmt.value for stmt in binds}
-    while found := {var: names[var] for var in undefined_vars(expr) if var in names}:
-        expr = substitute(expr, found)
-    return expr
+    return inlined(expr, names)
 
 
 def _thread_values(number: Value, threads: int) -> list[Value]:

@@ -11,11 +11,11 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
 from tilec.backends.cuda.analysis.accesses.vectors import agree, vector_width
-from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, substitute, uncast
+from tilec.ir.exprs import dtype_of, inlined, int_value, substitute, uncast
 from tilec.ir.nodes import Bind, Parallel, Store, is_global
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.whole_stores import stores_each_in_order
-from tilec.lowering.tile_axes import place_of
+from tilec.lowering.tile_axes import digits_of, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,15 +81,8 @@ def store_of(loop: Parallel) -> Store | None:
     shape = [int_value(extent) or 0 for extent in store.buffer.shape]
     names = values_of(binds)
     place = place_of([inlined(index, names) for index in store.indices], shape)
-    factors = [int_value(factor) for factor in linear_in(place, loop.vars)]
-    if None in factors or not factors or factors[-1] != 0:
-        return None
-    size = 1
-    for factor, extent in sorted(zip(factors, extents, strict=False)):
-        if extent != 1 and factor != size:
-            return None
-        size *= extent
-    return store if size == prod(shape) else None
+    counts = digits_of(place, loop.vars, extents) is not None and prod(extents) == prod(shape)
+    return store if counts else None
 
 
 def gather_of(loop: Parallel) -> Gather | None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from tvm import sym, tirx
 
 from tilec.ir.analysis.alike import Likeness
-from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same, substitute
+from tilec.ir.exprs import dtype_of, inlined, int_value, same, substitute
 from tilec.ir.nodes import Alloc, Bind, Block, Copy, For, Gemm, Pipelined, Stmt, children, with_children
-from tilec.lowering.analysis.accesses import values_of
+from tilec.lowering.analysis.accesses import computed_values_of, values_of
 from tilec.lowering.rewrite import map_block
 
 if TYPE_CHECKING:
@@ -32,9 +32,7 @@ def with_first_trips(block: Block, facts: Facts, names: _Names | None = None) ->
     trip in front is always there: ``facts`` tell that the loop then has it, too. A loop in front that loads
     for that trip where there is one tells it as well: else nothing would be defined that the trip multiplies.
     """
-    binds = (stmt for stmt in block if isinstance(stmt, Bind))
-    own = {stmt.var: stmt.value for stmt in binds if not any(True for _ in loads(stmt.value))}
-    names = {**(names or {}), **own}
+    names = {**(names or {}), **computed_values_of(block)}
     made: list[Stmt] = []
     for stmt in block:
         stmt = with_children(stmt, [with_first_trips(inner, facts, names) for inner in children(stmt)])

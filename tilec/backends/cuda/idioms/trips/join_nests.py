@@ -13,6 +13,7 @@ from tvm import sym, tirx
 
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, uses
 from tilec.ir.nodes import Bind, Block, For, Gemm, Launch, Pipelined, Stmt, children, with_children
+from tilec.lowering.analysis.accesses import computed_values_of
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.passes.base import LaunchPass
 from tilec.lowering.rewrite import rename
@@ -37,10 +38,7 @@ class JoinNests(LaunchPass):
 
 def _block(block: Block, names: dict[Var, Expr], notes: list[str]) -> Block:
     """A block with its nests joined; ``names``: those for values around it."""
-    names = {
-        **names,
-        **{stmt.var: stmt.value for stmt in block if isinstance(stmt, Bind) and _is_plain(stmt)},
-    }
+    names = {**names, **computed_values_of(block)}
     made: list[Stmt] = []
     for stmt in block:
         nest = _nest(stmt, names)

@@ -10,7 +10,6 @@ that a copy brings to a fragment 874, and 547; a mask of bytes that the loop ove
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,9 +19,8 @@ from tilec.backends.cuda.analysis.accesses.element_boxes import box_of
 from tilec.backends.cuda.analysis.blocks.threads import has_groups
 from tilec.backends.cuda.analysis.layouts.tiles import is_whole, whole_tile
 from tilec.backends.cuda.limits import has_tma
-from tilec.backends.cuda.statement_roles.boxes.loaded_boxes import check_box
+from tilec.backends.cuda.statement_roles.boxes.loaded_boxes import tile_of_box
 from tilec.backends.cuda.statement_roles.split.loads import filled
-from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import each_once, inlined, int_value, loads, uses
 from tilec.ir.nodes import (
     Alloc,
@@ -134,23 +132,18 @@ class _Staging(ScopedRewrite):
         """A tile for a box that is another one in each trip; None where TMA does not bring it, or where there
         is no room."""
         assert self._loop is not None
-        start = tuple(inlined(each, self._values) for each in box.start)
-        sizes = [int_value(extent) or 0 for extent in box.extent]
-        shape = [size for size in sizes if size != 1]
-        moves = any(uses(each, (self._loop.var,)) for each in start)
-        if box.buffer in self._changed or not moves or len(shape) != 2 or 0 in shape:
+        moves = any(uses(inlined(each, self._values), (self._loop.var,)) for each in box.start)
+        if box.buffer in self._changed or not moves:
             return None
-        tensor = box.buffer
-        tile = tirx.decl_buffer(shape, str(tensor.dtype), name=f"{tensor.name}_ahead", scope="shared.dyn")
+        tile = tile_of_box(box, self._values, self.facts, "ahead")
+        if tile is None or len(tile.shape) != 2:
+            return None
         size = tile_bytes(Alloc(tile)) * self._loop.num_stages
         if size > self._free:
             return None
-        with suppress(Unfit):
-            check_box(box, start, whole_tile(tile), False, self.facts)
-            self._free -= size
-            self._tiles.append(tile)
-            return tile
-        return None
+        self._free -= size
+        self._tiles.append(tile)
+        return tile
 
 
 def _multiplies_ahead(loop: Pipelined) -> bool:

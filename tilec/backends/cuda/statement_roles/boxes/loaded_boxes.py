@@ -6,17 +6,21 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+from tvm import tirx
+
 from tilec.backends.cuda.analysis.accesses.vectors import divides
-from tilec.backends.cuda.analysis.layouts.tiles import static_extents
+from tilec.backends.cuda.analysis.layouts.tiles import static_extents, whole_tile
 from tilec.backends.cuda.analysis.products.units import ALIGNMENT
 from tilec.backends.cuda.analysis.products.wgmma import slab_bytes
 from tilec.backends.cuda.warp_roles.nodes import TensorMap
 from tilec.backends.cuda.warp_roles.tma import LARGEST_BOX, STRIDE_BYTES, TENSORS, check_tensor
-from tilec.backends.cuda.warp_roles.unfit import need
-from tilec.ir.exprs import int_value
+from tilec.backends.cuda.warp_roles.unfit import Unfit, need
+from tilec.ir.exprs import inlined, int_value
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tvm.ir import Expr, Var
 
     from tilec.ir.layout import Layout
@@ -67,6 +71,21 @@ def check_box(
         remedy="start at multiples of the tile's extents",
     )
     check_tensor(src.buffer, facts, least=1)
+
+
+def tile_of_box(box: Region, values: Mapping[Var, Expr], facts: Facts, what: str) -> Var | None:
+    """A shared tile for a box of a tensor, its axes of one element left out, called after the tensor and
+    ``what`` it is; None where TMA does not bring the box. ``values`` are those of names."""
+    shape = [extent for part in box.extent if (extent := int_value(part) or 0) != 1]
+    if 0 in shape:
+        return None
+    start, name = tuple(inlined(each, values) for each in box.start), f"{box.buffer.name}_{what}"
+    tile = tirx.decl_buffer(shape, str(box.buffer.dtype), name=name, scope="shared.dyn")
+    try:
+        check_box(box, start, whole_tile(tile), False, facts)
+    except Unfit:
+        return None
+    return tile
 
 
 def _check_extents(src: Region, tile: Region) -> None:

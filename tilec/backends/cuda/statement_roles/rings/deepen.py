@@ -35,7 +35,7 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.traits import buffers
-from tilec.lowering.analysis.accesses import accesses
+from tilec.lowering.analysis.accesses import accesses, values_of
 from tilec.lowering.emission.memory import tile_bytes
 
 if TYPE_CHECKING:
@@ -166,5 +166,5 @@ def _looks_up(stmt: Stmt, program: Program) -> bool:
     places = stmt.src.start if isinstance(stmt, Copy) else ()
     if isinstance(stmt, Store):
         places = tuple(index for load in loads_in(stmt.value) for index in load.indices)
-    names = {var: bind.value for var, bind in program.definers.items() if isinstance(bind, Bind)}
+    names = values_of(program.definers.values())
     return any(True for place in places for _ in loads_in(inlined(place, names)))

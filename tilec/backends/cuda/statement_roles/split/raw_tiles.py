@@ -10,7 +10,7 @@ that loops which make a tile of a loaded one read along its rows (a weight of ea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,10 +20,9 @@ from tvm.tirx.analysis import undefined_vars
 from tilec.backends.cuda.analysis.accesses.gathers import store_of
 from tilec.backends.cuda.analysis.layouts.tiles import is_whole, whole_tile
 from tilec.backends.cuda.analysis.pipelines.loads_ahead import async_elements, load_of
-from tilec.backends.cuda.statement_roles.boxes.loaded_boxes import check_box
+from tilec.backends.cuda.statement_roles.boxes.loaded_boxes import tile_of_box
 from tilec.backends.cuda.statement_roles.split.loads import filled, is_loop, is_small
 from tilec.backends.cuda.warp_roles.tma import LARGEST_BOX
-from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import dtype_of, each_once, inlined, int_value, loads, substitute, uses
 from tilec.ir.nodes import (
     PRODUCTS,
@@ -130,9 +129,9 @@ class _RawTiles(ScopedRewrite):
         found = {load: part for load, part in parts if part and (chosen is None or chosen(part, loop))}
         if not found:
             return [*gathers, loop] if gathers else [stmt]
-        raw = {load: self._raw(part) for load, part in found.items()}
-        copies = [Copy(part.box, whole_tile(raw[load]), loc=stmt.loc) for load, part in found.items()]
-        read = {load: tirx.BufferLoad(raw[load], list(part.indices)) for load, part in found.items()}
+        self.tiles += [part.tile for part in found.values()]
+        copies = [Copy(part.box, whole_tile(part.tile), loc=stmt.loc) for part in found.values()]
+        read = {load: tirx.BufferLoad(part.tile, list(part.indices)) for load, part in found.items()}
         return [*gathers, *copies, with_elements(loop, [*read.items()])]
 
     def _with_gathers(self, loop: Parallel) -> tuple[list[Parallel], Parallel]:
@@ -156,48 +155,33 @@ class _RawTiles(ScopedRewrite):
         load = load_of(stmt)
         return load is not None and async_elements(load, self._values, self.facts, None) != 0
 
-    def _raw(self, part: _Part) -> Var:
-        tile = part.tile()
-        self.tiles.append(tile)
-        return tile
-
     def _part(self, load: TensorLoad, loop: Parallel) -> _Part | None:
         """What a loop reads of a tensor, if it is a box that TMA brings."""
         names = values_of(loop.body)
-        part = _part_of(load.source, [inlined(index, names) for index in load.indices], loop)
-        if part is None:
+        spans = _spans([inlined(index, names) for index in load.indices], loop)
+        if not spans:
             return None
-        start = tuple(inlined(each, self._values) for each in part.box.start)
-        try:
-            check_box(part.box, start, whole_tile(part.tile()), False, self.facts)
-        except Unfit:
-            return None
-        return part
+        box = Region(load.source, tuple(span.start for span in spans), tuple(span.size for span in spans))
+        tile = tile_of_box(box, self._values, self.facts, "raw")
+        indices = tuple(span.added for span in spans if span.size > 1)
+        return None if tile is None else _Part(box, tile, indices)
 
 
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """A box of a tensor, and where each iteration of a loop finds its element in a raw tile of it."""
+class _Part(NamedTuple):
+    """A box of a tensor, a raw tile of it, and where each iteration of a loop finds its element there."""
 
     box: Region
+    tile: Var
     indices: tuple[Expr, ...]
 
-    def tile(self) -> Var:
-        """A raw tile."""
-        tensor = self.box.buffer
-        shape = [extent for part in self.box.extent if (extent := int_value(part) or 0) != 1]
-        return tirx.decl_buffer(shape, str(tensor.dtype), name=f"{tensor.name}_raw", scope="shared.dyn")
 
-
-def _part_of(tensor: Var, places: list[Expr], loop: Parallel) -> _Part | None:
-    """What a loop reads of a tensor: on each axis a start, and from there on what its variables add."""
+def _spans(places: list[Expr], loop: Parallel) -> list[_Span]:
+    """The indices that a loop goes to on each axis of a tensor; nothing where they are no box, or one with
+    more elements than the loop reads, or with one alone."""
     spans = [_span(place, loop.vars, loop.extents) for place in places]
     known = [span for span in spans if span is not None and span.size <= LARGEST_BOX]
-    if len(known) < len(spans):
-        return None
     total, size = (prod(int_value(extent) or 0 for extent in loop.extents), prod(span.size for span in known))
-    box = Region(tensor, tuple(span.start for span in known), tuple(span.size for span in known))
-    return _Part(box, tuple(span.added for span in known if span.size > 1)) if 1 < size <= total else None
+    return known if len(known) == len(spans) and 1 < size <= total else []
 
 
 class _Span(NamedTuple):

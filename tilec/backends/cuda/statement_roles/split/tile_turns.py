@@ -54,6 +54,7 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.nodes.barriers import SCOPE, AllocBarrier, WaitPhase
 from tilec.ir.nodes.threads import WARP
+from tilec.lowering.analysis.accesses import values_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -103,7 +104,7 @@ def _is_counted(outer: Stmt, program: Program) -> bool:
     """Whether a statement around loads is a loop whose trips are known in front of all loops."""
     if not isinstance(outer, (For, Pipelined)) or (isinstance(outer, For) and int_value(outer.step) != 1):
         return False
-    names = {var: made.value for var, made in program.definers.items() if isinstance(made, Bind)}
+    names = values_of(program.definers.values())
     ends = [inlined(end, names) for end in (outer.start, outer.stop)]
     counters = [var for var in variables_of(ends) if isinstance(program.definers.get(var), LOOPS)]
     return not counters and not any(True for end in ends for _ in loads_in(end))
@@ -206,8 +207,7 @@ class TileTurns:
         """What goes past the stages of so many tiles, all of which are alike."""
         if tiles == 0:
             return ()
-        binds = (stmt for stmt in walk((*self._names, *self._block)) if isinstance(stmt, Bind))
-        names = {stmt.var: stmt.value for stmt in binds}
+        names = values_of(walk((*self._names, *self._block)))
         counts = ((place, inlined(_advances(self._block, place), names)) for place in self._places)
         others = tirx.const(tiles, "int32")
         return tuple(stmt for place, count in counts for stmt in place.past(count * others))
