@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,16 +33,19 @@ SUITE = Suite(MANIFEST, SIZES, default=2)
 SM90A = parse_target("sm_90a")
 
 
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Library]:
-    """All of them for a CPU, built when they are first asked for."""
-    return cache(lambda: SUITE.library(tmp_path_factory.mktemp("streams")))
+@pytest.fixture(scope="module")
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """Those for a CPU that tests of this run ask for."""
+    asking = (item for item in request.session.items if isinstance(item, pytest.Function))
+    names = [item.callspec.params["name"] for item in asking
+             if item.path == request.path and "library" in item.fixturenames]  # fmt: skip
+    return SUITE.library(tmp_path_factory.mktemp("streams"), names)
 
 
 @pytest.mark.parametrize("name", SUITE.plans)
-def test_a_library_agrees_with_the_reference(name: str, library: Callable[[], Library]) -> None:
+def test_a_library_agrees_with_the_reference(name: str, library: Library) -> None:
     case = SUITE.case(name)
-    case.check(case.called_in(library()))
+    case.check(case.called_in(library))
 
 
 @pytest.mark.parametrize("name", SUITE.plans)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -48,9 +48,10 @@ class Suite:
         self._authors = cache(lambda: authors(manifest))
         self.case = cache(self._case)
 
-    def library(self, folder: Path) -> Library:
-        """All its kernels for a CPU, built into ``folder`` as the manifest says."""
-        return load(build(self.manifest, folder, targets=[CPU], kernels=self.on_cpus).report.library)
+    def library(self, folder: Path, names: Sequence[str] | None = None) -> Library:
+        """Its kernels for a CPU, or those ``names``, built into ``folder`` as the manifest says."""
+        wanted = self.on_cpus if names is None else list(names)
+        return load(build(self.manifest, folder, targets=[CPU], kernels=wanted).report.library)
 
     def _case(self, name: str) -> Case:
         """The kernel ``name``, elaborated once."""

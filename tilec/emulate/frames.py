@@ -151,7 +151,7 @@ class EndIf:
 
 @dataclass
 class LoopStart:
-    """The head of a counted loop over ``var``, or of an endless one (``count`` None)."""
+    """The head of a loop of ``count`` trips from ``low`` on, or of an endless one (``count`` None)."""
 
     low: Code | None
     count: Code | None
