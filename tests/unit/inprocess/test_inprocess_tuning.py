@@ -66,6 +66,16 @@ def test_arguments_pin_tunables(times: list[float]) -> None:
     assert not tuned._best  # nothing was left to choose
 
 
+def test_equal_arguments_of_other_names_are_searches_of_their_own(times: list[float]) -> None:
+    times[:] = [1.0, 2.0, 1.0, 2.0]
+    configs = {"bM": [16, 32], "bK": [8, 16]}
+    tuned = tilec.autotune(configs=configs, **QUICK)(tilec.jit(kernels.linear.func))
+    a, b = inputs()
+    first, second = tuned.compile(a, b, bM=16), tuned.compile(a, b, bK=16)
+    assert (first.config, second.config) == ({"bK": 8}, {"bM": 16})
+    torch.testing.assert_close(tuned(a, b, bK=16), a @ b.T)
+
+
 def test_wrong_and_broken_configs_are_skipped(times: list[float], caplog: pytest.LogCaptureFixture) -> None:
     times[:] = [5.0]
 

@@ -41,15 +41,12 @@ class AutoTuneImpl:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The best kernel (lazy), or the outputs of a run (eager)."""
-        given = self._given(args, kwargs)
-        configs = self._configs(args, kwargs, given)
-        if configs is None:
+        kernel = self._best_kernel(args, kwargs)
+        if kernel is None:
             return self.jit_impl(*args, **kwargs)
-        kernel = self._tuned(args, kwargs, given, configs).kernel
-        assert kernel is not None
-        return (
-            kernel if self.jit_impl.is_lazy_mode() else kernel(*self.jit_impl.arg_parser(*args, **kwargs)[1])
-        )
+        if self.jit_impl.is_lazy_mode():
+            return kernel
+        return kernel(*self.jit_impl.arg_parser(*args, **kwargs)[1])
 
     def __getattr__(self, name: str) -> Any:
         """What is not about tuning is the jitted function's."""
@@ -59,10 +56,14 @@ class AutoTuneImpl:
 
     def compile(self, *args: Any, **kwargs: Any) -> JITKernel:
         """The best kernel for these arguments."""
+        return self._best_kernel(args, kwargs) or self.jit_impl.compile(*args, **kwargs)
+
+    def _best_kernel(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> JITKernel | None:
+        """The kernel of the fastest config; None where the arguments leave nothing to choose."""
         given = self._given(args, kwargs)
         configs = self._configs(args, kwargs, given)
         if configs is None:
-            return self.jit_impl.compile(*args, **kwargs)
+            return None
         kernel = self._tuned(args, kwargs, given, configs).kernel
         assert kernel is not None
         return kernel
@@ -94,7 +95,7 @@ class AutoTuneImpl:
         given: Mapping[str, Any],
         configs: list[dict[str, Any]],
     ) -> AutotuneResult:
-        key = distinct([_shape(value) for name, value in sorted(given.items()) if name not in self._skipped])
+        key = distinct({name: _shape(value) for name, value in given.items() if name not in self._skipped})
         if key not in self._best:
             self._best[key] = self._search(args, kwargs, given, configs).run()
         return self._best[key]
