@@ -55,18 +55,23 @@ class EntryParameters:
     required: tuple[str, ...]
     optional: tuple[str, ...]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        return self.required + self.optional
+
 
 def describe(entry: object) -> EntryParameters:
     """The compile-time parameters of an entry. Raises `SourceError` for an object that is no kernel."""
     if isinstance(entry, PrimFunc):
         return EntryParameters("prim_func", (), ())
     if isinstance(entry, JitFunction) and not entry.is_lazy_mode():
-        names, defaults = entry.compile_time_parameters(), entry.captured.defaults()
-        return EntryParameters("eager", *_split((*names, *entry.open_dtypes()), defaults))
+        names = (*entry.compile_time_parameters(), *entry.open_dtypes())
+        return EntryParameters("eager", *_split(names, entry.captured.defaults()))
     function = _factory(entry)
     named = [p for p in inspect.signature(function).parameters.values() if p.kind not in _COLLECTING]
-    defaults = {p.name: p.default for p in named if p.default is not inspect.Parameter.empty}
-    return EntryParameters("factory", *_split(tuple(p.name for p in named), defaults))
+    known = {p.name: p.default for p in named if p.default is not inspect.Parameter.empty}
+    return EntryParameters("factory", *_split(tuple(p.name for p in named), known))
 
 
 def defaults(entry: object) -> dict[str, Any]:
@@ -76,8 +81,7 @@ def defaults(entry: object) -> dict[str, Any]:
 
 def parameters(entry: object) -> tuple[str, ...]:
     """The names that dims, args and config may bind: required ones first."""
-    described = describe(entry)
-    return described.required + described.optional
+    return describe(entry).names
 
 
 def elaborate(
@@ -95,9 +99,8 @@ def elaborate(
     ``dims``: a guard per symbolic dimension; pinned ones reach the code as integers that remember their name,
     others as runtime values. ``args`` and ``config`` bind the other parameters; schedule keys of ``config``
     become the schedule of the launches (`tilec.ir.schedule`), ``debug`` keeps prints and assertions
-    (default: as ``open_dims``). ``out_idx`` as `tilec.jit` takes it, which
-    is asked where it is None; ``open_dims``: dimensions that ``dims`` leaves out are runtime values. Raises
-    `SourceError` (or the
+    (default: as ``open_dims``). ``out_idx`` as `tilec.jit` takes it, which is asked where it is None;
+    ``open_dims``: dimensions that ``dims`` leaves out are runtime values. Raises `SourceError` (or the
     subclass that derives from the builtin exception of the author's code) with file and line."""
     found = trace(entry, name=name, dims=dims, args=args, config=config, out_idx=out_idx, open_dims=open_dims)
     found.warn()
@@ -142,8 +145,8 @@ def trace(
 
     described = describe(entry)
     config = config if open_dims else _with_first_config(entry, dims, args, config)
-    schedule = schedule_of(config, described.required + described.optional)
-    own = {key for key in RESERVED if key not in described.required + described.optional}
+    schedule = schedule_of(config, described.names)
+    own = {key for key in RESERVED if key not in described.names}
     tunable = {key: value for key, value in config.items() if key not in {*own, *schedule}}
     given = _given(entry, described, name, dims, args, tunable)
     session = Session(name, dims, open_dims=open_dims)
@@ -267,7 +270,7 @@ def _given(
     config: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The values of the parameters: dims (by their guard), args, config, defaults; each from one place."""
-    known = described.required + described.optional
+    known = described.names
     for key in {**args, **config}:
         _check_key(entry, key, known, name)
     values: dict[str, Any] = {}
