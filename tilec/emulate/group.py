@@ -1,10 +1,10 @@
-"""Groups of warps that run the same statements at once, and the blocks they belong to."""
+"""Groups of warps that run the same statements at once, what they run, and the blocks they belong to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from tilec.emulate.state.memory import SHARED_BASE, Memory
 from tilec.emulate.state.numbers import TYPES, is_float
 from tilec.emulate.state.races import Access
 from tilec.emulate.state.registers import Registers, Taint
-
-if TYPE_CHECKING:
-    from tilec.emulate.translation.program import Program
 
 WARP = 32
 #: Bits of a cluster address below the block's rank.
@@ -112,6 +109,32 @@ class Block:
             high = (np.asarray(rank).astype(np.uint32) + np.uint32(1)) << np.uint32(_RANK_SHIFT)
             return low | high
         return (int(address) & 0xFFFFFF) | ((int(rank) + 1) << _RANK_SHIFT)
+
+
+@dataclass(frozen=True)
+class Local:
+    """An array in registers."""
+
+    name: str
+    size: int
+    dtype: str
+
+
+@dataclass
+class Program:
+    """A compiled function: ``steps`` of `tilec.emulate.frames`. ``sites`` are its statements with the
+    author's places where they are known, ``params`` say how each parameter arrives: "pointer" (a number of a
+    memory), "map" or "value"."""
+
+    name: str
+    steps: list[Any]
+    sites: list[Any]
+    locals: list[Local]
+    slots: int
+    invariants: Callable[[Group], list[Any]]
+    shared_bytes: int
+    params: tuple[str, ...]
+    source: str
 
 
 class Fork(Exception):

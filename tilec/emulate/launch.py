@@ -14,11 +14,11 @@ from numpy.lib.stride_tricks import as_strided
 
 from tilec.backends.base import backend_of
 from tilec.backends.cuda.launch import launches_of
-from tilec.emulate.group import WARP, Block, Cluster
+from tilec.emulate.group import WARP, Block, Cluster, Program
 from tilec.emulate.schedule import Stopped, Stuck, run_cluster
 from tilec.emulate.state.clocks import Agents, Clocks, Hazard
 from tilec.emulate.state.memory import Memory, Part
-from tilec.emulate.translation.program import Program, compile_function
+from tilec.emulate.translation.program import compile_function
 from tilec.errors import EmulationError, InputError, Place, UnsupportedError
 from tilec.ir.interp.values import numpy_dtype
 from tilec.sizes import evaluate_size

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tilec.emulate.group import Block, Cluster, Fork, Group
+from tilec.emulate.group import Block, Cluster, Fork, Group, Program
 from tilec.emulate.instructions.clusters import settle
 from tilec.emulate.instructions.tma import check_end
 from tilec.emulate.state.clocks import Hazard
 from tilec.emulate.state.registers import Registers
-from tilec.emulate.translation.program import Program
 
 #: Steps of one group without a wait, after which it counts as running for ever.
 MOST_STEPS = 2_000_000

@@ -3,7 +3,6 @@ a list of steps (`tilec.emulate.frames`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from tilec.backends.cuda.emit.marks import PLACE
 from tilec.codegen.statements import StatementWriter
 from tilec.emulate import runtime
 from tilec.emulate.frames import Else, EndIf, If, Leave, LoopNext, LoopStart, LoopTest, Run, Wait
+from tilec.emulate.group import Local, Program
 from tilec.emulate.lanes import Spot
 from tilec.emulate.state import numbers
 from tilec.emulate.translation import ptx_calls
@@ -27,36 +27,9 @@ from tilec.ir.exprs import dtype_of, int_value
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-    from tilec.emulate.group import Group
 
 _THREAD = {f"threadIdx.{axis}": f"place(g, 'thread', {i})" for i, axis in enumerate("xyz")}
 _GRID = {f"blockIdx.{axis}": i for i, axis in enumerate("xyz")}
-
-
-@dataclass(frozen=True)
-class Local:
-    """An array in registers."""
-
-    name: str
-    size: int
-    dtype: str
-
-
-@dataclass
-class Program:
-    """A compiled function. ``sites`` are its statements with the author's places where they are known,
-    ``params`` say how each parameter arrives: "pointer"
-    (a number of a memory), "map" or "value"."""
-
-    name: str
-    steps: list[Any]
-    sites: list[Any]
-    locals: list[Local]
-    slots: int
-    invariants: Callable[[Group], list[Any]]
-    shared_bytes: int
-    params: tuple[str, ...]
-    source: str
 
 
 class _Labels:
