@@ -11,6 +11,7 @@ from tilec.backends.cpu.products.forms.dot_forms import dot_form
 from tilec.backends.cpu.products.forms.tile_forms import TILE_FORMS
 from tilec.backends.cpu.products.forms.word_forms import word_form
 from tilec.backends.cpu.products.packing import has_unit_stride
+from tilec.backends.cpu.products.result_rows import result_rows
 from tilec.ir.exprs import int_value, loads
 from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Region, Stmt, is_global, walk
 from tilec.lowering.analysis.regions import is_whole, static
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
     from tilec.backends.cpu.products.forms.dot_forms import DotForm
     from tilec.targets import Target
+
+#: A condition that holds.
+_TRUE = tirx.const(True, "bool")
 
 #: Rows of ``a`` up to which a ``b`` with K side by side is read in place by vectors along K.
 _ROWS_ACROSS = 32
@@ -98,14 +102,15 @@ class StagedOperands(ScopedRewrite):
         )
 
     def few_rows(self, gemm: MicroGemm) -> Expr | None:
-        """The condition under which ``a`` has so few rows that vectors along K pay; None where it never
-        does."""
+        """The condition under which so few rows of ``a`` count that vectors along K pay; None where that is
+        never so. An ``a`` that is made on chip has as many as tensors take of the sums."""
         most = _most_rows(gemm)
         moved = self.source_of(gemm.a)
         if static(gemm.a.region.extent[gemm.a.row]) <= most:
-            return tirx.const(True, "bool")
+            return _TRUE
         if moved is None:
-            return None
+            counts = result_rows(gemm.c.buffer, self.users)
+            return _TRUE if any(self.facts.prove(count <= most) is True for count in counts) else None
         start, size = moved.region.start[moved.row], moved.region.buffer.shape[moved.row]
         count = self.facts.simplify(size - start)
         if self.facts.prove(start >= 0) is not True or self.facts.prove(count > most) is True:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tvm import sym, tirx
 from tvm.ir import Var
 
-from tilec.backends.cpu.nodes import MicroGemm, PackWords
+from tilec.backends.cpu.nodes import AskAhead, MicroGemm, PackWords
 from tilec.ir.exprs import cast_to, conjuncts, dtype_of, int_value, same, uses
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import (
@@ -50,7 +50,7 @@ _WIDE = ("int32", "int64")
 #: The conditions of the branches around a statement.
 Conds: TypeAlias = "tuple[Expr, ...]"
 #: What does nothing but compute and write elements.
-_PLAIN = (Alloc, Bind, For, If, Parallel, Store)
+_PLAIN = (Alloc, AskAhead, Bind, For, If, Parallel, Store)
 
 
 class LimitRows(LaunchPass):
@@ -61,9 +61,10 @@ class LimitRows(LaunchPass):
     def launch(self, launch: Launch) -> Launch:
         """The launch with its rows limited."""
         for limit in _limits(launch):
-            found = _Rows(launch, limit)
-            if found.are_apart() and found.has_products():
-                return replace(launch, body=rewrite_blocks(launch.body, found.limited))
+            for operands in (True, False):
+                found = _Rows(launch, limit, operands=operands)
+                if found.are_apart() and found.has_products():
+                    return replace(launch, body=rewrite_blocks(launch.body, found.limited))
         return launch
 
 
@@ -149,10 +150,11 @@ def _less_row(index: Expr, row: Var) -> Expr | None:
 
 
 class _Rows:
-    """The statements of a launch that work on rows of ``tiles``, those of a limit and what they meet."""
+    """The statements of a launch that work on rows of ``tiles``, those of a limit and what they meet: with
+    ``operands`` also those that products of these rows read."""
 
-    def __init__(self, launch: Launch, limit: _Limit) -> None:
-        self.limit = limit
+    def __init__(self, launch: Launch, limit: _Limit, *, operands: bool) -> None:
+        self.limit, self.operands = limit, operands
         self.body = launch.body
         self.analyzer = sym.Analyzer()
         self.outer = list(_outer(launch.body))
@@ -173,9 +175,15 @@ class _Rows:
         row = self._row(stmt) if self._touches(stmt) else None
         if row is None:
             return set()
-        sums = [stmt.c.buffer] if isinstance(stmt, MicroGemm) else []
+        sums = self._multiplied(stmt) if isinstance(stmt, MicroGemm) else []
         found = (item.buffer for item in accesses((stmt,)) if item.indices[0].same_as(row))
         return {buffer for buffer in (*sums, *found) if self._is_tile(buffer)}
+
+    def _multiplied(self, gemm: MicroGemm) -> list[Var]:
+        """The tiles of a product whose rows go together."""
+        a = gemm.a
+        straight = self.operands and a.row == 0 and int_value(a.region.start[0]) == 0
+        return [gemm.c.buffer, a.region.buffer] if straight else [gemm.c.buffer]
 
     def _is_tile(self, buffer: Var) -> bool:
         return not is_global(buffer) and int_value(buffer.shape[0]) == self.limit.rows
