@@ -27,6 +27,7 @@ from tilec.backends.cpu.passes.prefetch.ask_for_rows import AskForRows
 from tilec.backends.cpu.passes.prefetch.ask_for_tiles import AskForTiles
 from tilec.backends.cpu.passes.prefetch.ask_for_weights import AskForWeights
 from tilec.backends.cpu.passes.products.branch_few_rows import BranchFewRows
+from tilec.backends.cpu.passes.products.copy_loops import CopyLoops
 from tilec.backends.cpu.passes.products.forward_operands import ForwardOperands
 from tilec.backends.cpu.passes.products.fuse_epilogue import FuseEpilogue
 from tilec.backends.cpu.passes.products.join_products import JoinProducts
@@ -52,7 +53,10 @@ from tilec.lowering.passes.expand_scaled import ExpandScaled
 from tilec.lowering.passes.expand_scans import ExpandScans
 from tilec.lowering.passes.expand_sparse import ExpandSparse
 from tilec.lowering.passes.give_axes import GiveAxes
+from tilec.lowering.passes.join_fills import JoinFills
+from tilec.lowering.passes.lift_threads import LiftThreads
 from tilec.lowering.passes.swap_tiles import SwapTiles
+from tilec.lowering.passes.unfold_axes import UnfoldAxes
 from tilec.lowering.passes.unless_overlapping import UnlessOverlapping
 from tilec.lowering.passes.widen_indices import WidenIndices
 
@@ -61,9 +65,13 @@ CPU_PASSES: tuple[Pass, ...] = (
     GiveAxes(),
     ExpandScaled(dtype="float32"),
     ChooseStores(),
+    LiftThreads(),
+    JoinFills(),
+    UnfoldAxes(),
     SwapTiles(scopes=("shared.dyn", "local.fragment")),
     SpreadDepth(),
     SumGroups(),
+    CopyLoops(),
     WidenIndices(wide_sums=True),
     ExpandLaneProducts(),
     RunInOrder(),

@@ -33,7 +33,6 @@ from tilec.backends.cuda.passes.loops.split_pairs import SplitPairs
 from tilec.backends.cuda.passes.loops.spread_trips import SpreadTrips
 from tilec.backends.cuda.passes.loops.stage_stores import StageStores
 from tilec.backends.cuda.passes.loops.turn_stores import TurnStores
-from tilec.backends.cuda.passes.loops.unfold_axes import UnfoldAxes
 from tilec.backends.cuda.passes.loops.unroll_columns import UnrollColumns
 from tilec.backends.cuda.passes.loops.write_out_parts import WriteOutParts
 from tilec.backends.cuda.passes.loops.write_out_trips import WriteOutTrips
@@ -80,6 +79,7 @@ from tilec.lowering.passes.lift_threads import LiftThreads
 from tilec.lowering.passes.name_settled import NameSettled
 from tilec.lowering.passes.name_variables import NameVariables
 from tilec.lowering.passes.swap_tiles import SwapTiles
+from tilec.lowering.passes.unfold_axes import UnfoldAxes
 from tilec.lowering.passes.widen_indices import WidenIndices
 
 #: What all launches go through before any roles are looked for.

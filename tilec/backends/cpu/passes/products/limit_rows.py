@@ -61,10 +61,12 @@ class LimitRows(LaunchPass):
     def launch(self, launch: Launch) -> Launch:
         """The launch with its rows limited."""
         for limit in _limits(launch):
-            for operands in (True, False):
-                found = _Rows(launch, limit, operands=operands)
-                if found.are_apart() and found.has_products():
-                    return replace(launch, body=rewrite_blocks(launch.body, found.limited))
+            found = _Rows(launch, limit, operands=False)
+            if not found.are_apart() or not found.has_products():
+                continue
+            made = _Rows(launch, limit, operands=True)
+            rows = made if made.are_apart() else found
+            return replace(launch, body=rewrite_blocks(launch.body, rows.limited))
         return launch
 
 

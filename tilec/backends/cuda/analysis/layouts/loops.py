@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from tvm import tirx
 from tvm.ir import Var
 
-from tilec.backends.cuda.analysis.accesses.distinct import distinct
 from tilec.backends.cuda.analysis.layouts.fragments import WARP, extended, free_runs
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, substitute, uncast, uses
@@ -28,6 +27,7 @@ from tilec.ir.nodes import Alloc, Parallel, Store, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
 from tilec.lowering.analysis.accesses import Access, accesses, values_of
+from tilec.lowering.analysis.distinct import distinct
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

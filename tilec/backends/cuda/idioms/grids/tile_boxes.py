@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from tvm import ir as tvm_ir
 from tvm import sym, tirx
 
-from tilec.backends.cuda.analysis.accesses.distinct import distinct
-from tilec.backends.cuda.analysis.blocks.whole_numbers import WholeNumbers, is_zero
 from tilec.ir.exprs import (
     dtype_of,
     inlined,
@@ -24,6 +22,8 @@ from tilec.ir.exprs import (
 )
 from tilec.ir.nodes import Bind, Block, Copy, For, Parallel, Pipelined, Stmt, Store, children, is_global
 from tilec.ir.traits import expressions
+from tilec.lowering.analysis.distinct import distinct
+from tilec.lowering.analysis.whole_numbers import WholeNumbers, is_zero
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

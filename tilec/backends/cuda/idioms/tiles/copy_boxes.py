@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilec.backends.cuda.analysis.accesses.element_boxes import box_of, is_inside
 from tilec.backends.cuda.analysis.accesses.gathers import gather_of
 from tilec.backends.cuda.analysis.layouts.tiles import whole_tile
 from tilec.ir.nodes import Copy, Launch, Parallel, Stmt
+from tilec.lowering.analysis.element_boxes import box_of, is_inside
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 

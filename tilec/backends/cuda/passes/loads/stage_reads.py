@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.accesses.element_boxes import box_of
 from tilec.backends.cuda.analysis.blocks.threads import has_groups
 from tilec.backends.cuda.analysis.layouts.tiles import is_whole, whole_tile
 from tilec.backends.cuda.limits import has_tma
@@ -37,6 +36,7 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.accesses import values_of
+from tilec.lowering.analysis.element_boxes import box_of
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import changed_in
 from tilec.lowering.emission.memory import tile_bytes

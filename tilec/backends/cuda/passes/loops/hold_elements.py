@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cuda.analysis.accesses.distinct import distinct
 from tilec.backends.cuda.analysis.trips.own_loops import OwnLoops
 from tilec.ir.analysis.scalar_code import is_scalar_code
 from tilec.ir.exprs import inlined, int_value, reads, same_all, transform, uses
 from tilec.ir.nodes import Alloc, Block, For, If, Kernel, Launch, Stmt, Store, walk
 from tilec.ir.traits import defined, expressions
 from tilec.lowering.analysis.accesses import Access, accesses, values_of
+from tilec.lowering.analysis.distinct import distinct
 from tilec.lowering.analysis.uses import addressed_in
 from tilec.lowering.emission.access import bounds_to_test
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches

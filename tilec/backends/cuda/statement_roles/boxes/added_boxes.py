@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cuda.analysis.accesses.element_boxes import box_of, is_inside
 from tilec.backends.cuda.analysis.layouts.tiles import is_whole, whole_tile
 from tilec.ir.exprs import inlined, int_value, loads
 from tilec.ir.nodes import Atomic, Copy, If, Parallel, Region, Stmt, Store
 from tilec.lowering.analysis.accesses import values_of
+from tilec.lowering.analysis.element_boxes import box_of, is_inside
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.analysis.accesses.distinct import distinct
 from tilec.ir.exprs import inlined, int_value, loads, may_inline, walk
 from tilec.ir.nodes import Bind, Block, Parallel, Stmt, Store
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.accesses import values_of
+from tilec.lowering.analysis.distinct import distinct
 from tilec.lowering.passes.base import BlockPass
 from tilec.lowering.rewrite import map_stmt
 from tilec.lowering.tile_axes import over_axes

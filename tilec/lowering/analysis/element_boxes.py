@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 
-from tilec.backends.cuda.analysis.blocks.whole_numbers import is_zero
 from tilec.ir.exprs import conjuncts, dtype_of, int_value, substitute, uses
 from tilec.ir.nodes import Region
 from tilec.lowering.analysis.conditions import gap
+from tilec.lowering.analysis.whole_numbers import is_zero
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
