@@ -41,6 +41,8 @@ void emulated_tileloadd64(uint8_t to, const uint8_t* from, int64_t stride) {
   for (int row = 0; row < tiles[to].rows; row++) memcpy(tiles[to].bytes[row], from + row * stride, tiles[to].width);
 }
 
+void emulated_tileloaddt164(uint8_t to, const uint8_t* from, int64_t stride) { emulated_tileloadd64(to, from, stride); }
+
 void emulated_tilestored64(uint8_t from, uint8_t* to, int64_t stride) {
   expect(tiles[from].rows);
   for (int row = 0; row < tiles[from].rows; row++) {

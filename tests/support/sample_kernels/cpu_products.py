@@ -37,7 +37,8 @@ STAGED = """\
 class Product:
     """C[M, N] = op(A) @ op(B) in tiles; extents that are None are run-time dims. ``panel``: B is packed ahead
     as (N // panel, K, panel). ``clears``: by the product's own flag instead of a fill. ``b_dtype``: of B,
-    where it is another; ``a_dtype``: of A, where its tile is of ``dtype``."""
+    where it is another; ``a_dtype``: of A, where its tile is of ``dtype``. ``whole``: of what a run-time K is
+    a multiple."""
 
     M: int | None = None
     N: int | None = None
@@ -54,6 +55,7 @@ class Product:
     trans_b: bool = False
     panel: int = 0
     clears: bool = False
+    whole: int = 1
     epilogue: str = STORE
 
     @property
@@ -82,7 +84,10 @@ class Product:
 
     def _dim(self, dim: str) -> str:
         value = getattr(self, dim)
-        return f"{dim} = dim(int32)" if value is None else f"{dim} = dim(eq={value})"
+        if value is not None:
+            return f"{dim} = dim(eq={value})"
+        divisor = f", div={self.whole}" if dim == "K" and self.whole > 1 else ""
+        return f"{dim} = dim(int32{divisor})"
 
     def _tensor(self, name: str, *shape: str, dtype: str = "", access: str = "in") -> str:
         extents = ", ".join(shape) + ("," if len(shape) == 1 else "")

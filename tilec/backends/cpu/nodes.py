@@ -152,12 +152,13 @@ class MicroGemm(Stmt):
     holds the rows of ``a`` of one register block at a time (`bands`); None: they are read where they lie.
     ``c_reach``: elements of ``c`` whose column is more than that behind their row are not wanted: blocks of
     nothing else are left out; None: all are wanted. ``a_reach``: elements of ``a`` so far behind their row
-    may be zeros, which a product looks for and leaves out (`depths`); None: it does not look.
+    may be zeros, which a product looks for and leaves out (`depths`); None: it does not look. Where
+    ``in_place`` holds, the rows of ``a`` are read from ``a_place`` and ``a`` holds nothing; None: never.
     ``loss``: why the plain multiply-adds ("fma") are not faster instructions."""
 
     syntax = (
         "product(a, b, c, clear=, rows=, columns=, depth=, block=, registers=, last=, band=, "
-        "c_reach=, a_reach=)"
+        "c_reach=, a_reach=, a_place=, in_place=)"
     )
 
     a: Matrix
@@ -175,6 +176,8 @@ class MicroGemm(Stmt):
     band: Scratch[Buffer | None] = None
     c_reach: Expr | None = None
     a_reach: Expr | None = None
+    a_place: Matrix | None = None
+    in_place: Expr | None = None
     loss: Aside[Loss | None] = None
 
     @property

@@ -93,6 +93,8 @@ def _placed(gemm: MicroGemm, ctx: LaneContext) -> MicroGemm:
         last=optional(gemm.last),
         c_reach=optional(gemm.c_reach),
         a_reach=optional(gemm.a_reach),
+        a_place=None if gemm.a_place is None else matrix(gemm.a_place),
+        in_place=optional(gemm.in_place),
         rows=number(gemm.rows),
         columns=number(gemm.columns),
         depth=number(gemm.depth),

@@ -266,6 +266,18 @@ def test_sums_of_16_bits_are_finished_in_the_last_step(target: str) -> None:
     assert not found(kernel, Fill)
 
 
+@pytest.mark.parametrize(("whole", "known"), [(64, True), (8, False)])
+def test_a_matrix_unit_reads_rows_in_place_where_their_run_time_distance_allows(
+    whole: int, known: bool
+) -> None:
+    product = Product(dtype="bfloat16", bM=64, bK=64, whole=whole, trans_b=True)
+    kernel = lowered(product, "pack_operands", "x86-64-v4+amx")
+    (gemm,) = found(kernel, MicroGemm)
+    text = format_kernel(kernel)
+    assert (gemm.a_place is not None) == known
+    assert ("in_place=K % 2048 != 0" in text) == ("if K % 2048 == 0:" in text) == known
+
+
 def test_a_loop_that_may_have_no_trip_leaves_zeros() -> None:
     (branch,) = found(lowered(Product(), "fuse_epilogue"), If)
     assert [type(stmt) for stmt in branch.then] == [Fill, Copy]

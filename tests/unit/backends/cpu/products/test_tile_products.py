@@ -49,9 +49,9 @@ FAST = (
 SHAPES = ((1, 64, 32), (5, 67, 33), (16, 16, 64), (37, 96, 96), (64, 130, 70), (97, 64, 64))
 
 
-def library(unit: str, name: str) -> Library:
+def library(unit: str, name: str, product: Product) -> Library:
     """A product for the machine's unit or the emulated one."""
-    texts = {name: PRODUCTS[name].text(name)}
+    texts = {name: product.text(name)}
     if unit == "machine":
         return Library(texts, TARGET)
     with emulated_tiles():
@@ -64,13 +64,29 @@ def test_product(name: str, unit: str) -> None:
     if unit == "machine" and not runs_here(TARGET):
         pytest.skip(f"this machine does not run {TARGET.name}")
     product, rng = PRODUCTS[name], np.random.default_rng(0)
-    built = library(unit, name)
+    built = library(unit, name, product)
     assert any("tdpb" in line for line in built.notes(name))
     for m, n, k in SHAPES:
         n = n // product.panel * product.panel if product.panel else n
         shape = (product.M or m, product.N or max(n, product.panel), product.K or k)
         args = product.arguments(*shape, rng)
         built.run(name, args, dict(zip("MNK", shape, strict=True)))
+        _compare(product, args, shape)
+
+
+@pytest.mark.parametrize("unit", ["emulated", "machine"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_rows_that_alias_are_copied_and_others_read_in_place(dtype: str, unit: str) -> None:
+    """Panels of ``b`` are more than the first cache holds."""
+    if unit == "machine" and not runs_here(TARGET):
+        pytest.skip(f"this machine does not run {TARGET.name}")
+    sums = {"acc": "int32", "out": "int32"} if dtype == "int8" else {}
+    product = Product(dtype=dtype, bM=64, bN=512, bK=128, whole=128, trans_b=True, **sums)
+    built, rng = library(unit, "apart", product), np.random.default_rng(0)
+    for k in (384, 4096 // (1 if dtype == "int8" else 2)):
+        shape = (37, 300, k)
+        args = product.arguments(*shape, rng)
+        built.run("apart", args, dict(zip("MNK", shape, strict=True)))
         _compare(product, args, shape)
 
 

@@ -29,7 +29,7 @@ from tilec.backends.cpu.products.staged_operands import (
     without_unread,
 )
 from tilec.backends.cpu.products.tir import trips_of
-from tilec.ir.exprs import int_value, same_number
+from tilec.ir.exprs import dtype_of, int_value, same_number
 from tilec.ir.nodes import Block, Fill, If, Kernel, Launch, Region, Stmt, is_global
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import element_bytes
@@ -107,9 +107,13 @@ class _Forward(StagedOperands):
         depth = self._limit(gemm.depth, moved, moved.col)
         inside = all(self._inside(moved.region, axis) for axis in other_axes(moved))
         can_move = depth is not None and inside and of_one_type(moved.region.buffer, gemm.a.region.buffer)
-        if depth is None or not can_move or not _is_worth_rows(gemm, moved, depth):
+        if depth is None or not can_move:
             return _less_deep(gemm, depth)
-        return replace(gemm, a=moved, depth=depth)
+        if _is_worth_rows(gemm, moved, depth):
+            return replace(gemm, a=moved, depth=depth)
+        apart = _apart_at_run_time(gemm, moved, depth)
+        placed = gemm if apart is None else replace(gemm, a_place=moved, in_place=apart)
+        return _less_deep(placed, depth)
 
     def _columns(self, gemm: MicroGemm) -> MicroGemm:
         """``gemm`` limited to the columns and the depth that ``b`` has, with ``b`` read in place where that
@@ -206,9 +210,8 @@ def _is_worth_rows(gemm: MicroGemm, moved: Matrix, depth: int | Expr) -> bool:
     side_by_side = moved.side_by_side
     if gemm.block.form == "across":
         return side_by_side and not _is_worth_a_copy(gemm)
-    if (form := word_form(gemm.block.form)) is not None:
-        known = int_value(depth)
-        if not side_by_side or known is None or not form.ends_at(known) or not form.holds(str(buffer.dtype)):
+    if word_form(gemm.block.form) is not None:
+        if not _has_words(gemm, moved, depth):
             return False
         in_tiles = gemm.block.form in TILE_FORMS
         return _suits_tiles(gemm, buffer) if in_tiles else static(gemm.c.extent[-1]) <= gemm.block.cols
@@ -223,6 +226,27 @@ def _is_worth_rows(gemm: MicroGemm, moved: Matrix, depth: int | Expr) -> bool:
         return True
     pitch = int_value(buffer.shape[-1])
     return pitch is not None and pitch * element_bytes(str(buffer.dtype)) % _ALIASING != 0
+
+
+def _has_words(gemm: MicroGemm, moved: Matrix, depth: int | Expr) -> bool:
+    """Whether rows of ``moved`` are whole words as the form of ``gemm`` reads them in place."""
+    form, known = word_form(gemm.block.form), int_value(depth)
+    if form is None or known is None or not moved.side_by_side:
+        return False
+    return form.ends_at(known) and form.holds(str(moved.region.buffer.dtype))
+
+
+def _apart_at_run_time(gemm: MicroGemm, moved: Matrix, depth: int | Expr) -> Expr | None:
+    """The condition under which a matrix unit reads rows of ``moved`` in place, whose distance is known when
+    the code runs alone; None where that does not decide it."""
+    buffer = moved.region.buffer
+    if gemm.block.form not in TILE_FORMS or not _has_words(gemm, moved, depth):
+        return None
+    if int_value(buffer.shape[-1]) is not None or moved.row != len(buffer.shape) - 2 or len(buffer.strides):
+        return None
+    pitch = buffer.shape[-1]
+    aliasing = tirx.const(_ALIASING_FAR // element_bytes(str(buffer.dtype)), dtype_of(pitch))
+    return tirx.NE(tirx.floormod(pitch, aliasing), tirx.const(0, dtype_of(pitch)))
 
 
 def _is_worth_a_copy(gemm: MicroGemm) -> bool:

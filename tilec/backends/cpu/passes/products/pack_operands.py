@@ -2,7 +2,8 @@
 in; products that read ``a`` by bands get the tile for these.
 
 A tile that one Copy fills and only products read is filled in that form at once. Any other is brought into it
-right before the product. What takes vectors apart reads the source itself where the whole tile lies inside,
+right before the product; rows that it reads in place where their distance allows are copied for others
+alone. What takes vectors apart reads the source itself where the whole tile lies inside,
 which is tested at run time where it is not known; else the tile, which has zeros outside.
 """
 
@@ -28,7 +29,7 @@ from tilec.backends.cpu.products.packing import (
     part_of_panels,
     whole_region,
 )
-from tilec.ir.exprs import all_of, dtype_of, int_value
+from tilec.ir.exprs import all_of, dtype_of, int_value, same
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Alloc, Block, Copy, If, Kernel, Launch, Region, Stmt, walk
 from tilec.lowering.analysis.regions import is_whole, minima, static
@@ -55,18 +56,24 @@ class PackOperands(Pass):
 
 
 class _Packer(ScopedRewrite):
-    """Packs the operands of one launch. ``staged`` maps a tile to the packing that its Copy writes."""
+    """Packs the operands of one launch. ``staged`` maps a tile to the packing that its Copy writes,
+    ``placed`` one that all of its products may read in place to the condition under which they do."""
 
     def __init__(self, kernel: Kernel, launch: Launch) -> None:
         super().__init__(kernel, launch)
         self.staged: dict[Var, Packing] = {}
+        self.placed: dict[Var, Expr] = {}
         used = users(launch.body)
         everywhere = {*launch.block_vars, *(dim.var for dim in kernel.dims if dim.var is not None)}
         for stmt in walk(launch.body):
             if isinstance(stmt, Alloc) and stmt.buffer in used:
                 packing = _staged(stmt.buffer, used[stmt.buffer], everywhere)
-                if packing is not None:
-                    self.staged[stmt.buffer] = packing
+                if packing is None:
+                    continue
+                self.staged[stmt.buffer] = packing
+                in_place = _in_place(stmt.buffer, used[stmt.buffer])
+                if in_place is not None:
+                    self.placed[stmt.buffer] = in_place
 
     def result(self) -> Launch:
         """The launch with packed operands, without tiles that these have no use for."""
@@ -78,7 +85,11 @@ class _Packer(ScopedRewrite):
             packing = self.staged[stmt.buffer]
             return [*([stmt] if packing.rearranges else []), replace(stmt, buffer=packing.buffer)]
         if isinstance(stmt, Copy) and stmt.dst.buffer in self.staged:
-            return self._filled(stmt, self.staged[stmt.dst.buffer])
+            filled = self._filled(stmt, self.staged[stmt.dst.buffer])
+            in_place = self.placed.get(stmt.dst.buffer)
+            if in_place is None:
+                return filled
+            return [If(self.facts.simplify(tirx.Not(in_place)), tuple(filled), (), loc=stmt.loc)]
         if isinstance(stmt, MicroGemm):
             return self._product(stmt)
         return super().stmt(stmt)
@@ -126,6 +137,8 @@ class _Packer(ScopedRewrite):
         return any(self.facts.prove(start + part <= size) is True for part in minima(count))
 
     def _product(self, gemm: MicroGemm) -> list[Stmt]:
+        if gemm.a.region.buffer not in self.placed:
+            gemm = replace(gemm, a_place=None, in_place=None)
         b, before_b = self._operand(gemm, gemm.b, b_packing(gemm, staged=False))
         if has_bands(gemm, gemm.a):
             band = band_of(gemm)
@@ -191,6 +204,16 @@ def _staged(tile: Var, users_of_tile: list[Stmt], everywhere: set[Var]) -> Packi
         return first
     known = everywhere | _names(*copies[0].src.start, *copies[0].src.buffer.shape)
     return replace(first, counts=_counts(tile, products[0], known))
+
+
+def _in_place(tile: Var, users_of_tile: list[Stmt]) -> Expr | None:
+    """The condition under which all products that read a staged tile read its source in place; None where one
+    of them does not, or they do under several."""
+    products = [user for user in users_of_tile if isinstance(user, MicroGemm)]
+    first, *others = (gemm.in_place if gemm.a.region.buffer.same_as(tile) else None for gemm in products)
+    if first is None or not all(other is not None and same(first, other) for other in others):
+        return None
+    return first
 
 
 def _counts(tile: Var, gemm: MicroGemm, known: set[Var]) -> tuple[int | Expr, int | Expr] | None:

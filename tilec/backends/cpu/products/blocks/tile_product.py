@@ -1,8 +1,8 @@
 """TIR of a `MicroGemm` on a matrix unit: blocks of up to two by two register tiles.
 
 All whole blocks first, rows outermost, then the rows that fill none: their tiles have as many rows as are
-left. The rows of ``a`` stay in the first cache, ``b`` passes by as it lies in memory. Sums that an epilogue
-takes lie in a small array in between, others in ``c`` itself.
+left. The rows of ``a`` stay in the first cache, ``b`` passes by as it lies in memory, past that cache where
+it is large. Sums that an epilogue takes lie in a small array in between, others in ``c`` itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tvm import tirx
 from tilec.backends.cpu.nodes import MicroGemm, RegisterBlock, element
 from tilec.backends.cpu.products.blocks.microkernel import Epilogue, column_blocks
 from tilec.backends.cpu.products.blocks.register_tile import Memory, lane
-from tilec.backends.cpu.products.forms.tile_forms import TILE, TileForm
+from tilec.backends.cpu.products.forms.tile_forms import FIRST_CACHE, TILE, TileForm
 from tilec.backends.cpu.products.tir import get, index, loop, put, sequence, trips_of, unrolled
 from tilec.ir.exprs import int_value
 from tilec.lowering.analysis.regions import static
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     #: Emits a block of sums: (block, first column) -> statement.
     Blocks = Callable[[RegisterBlock, Expr], "tirx.Stmt"]
-    #: Address of a first sum, bytes from row to row.
+    #: Address of a first element, bytes from row to row.
     _Place = tuple[Expr, Expr]
 
 
@@ -46,6 +46,7 @@ class _Builder:
         self.memory = memory
         self.epilogue = epilogue
         self.steps, self.words = form.steps(static(gemm.depth)) or (0, 0)
+        self.past = self._passes()
 
     def product(self) -> tirx.Stmt:
         """Whole blocks, the rows that are left, and no state at the end."""
@@ -60,6 +61,13 @@ class _Builder:
         ]
         bound = [tirx.Bind(rows, trips_of(self.gemm.rows))] if known is None else []
         return sequence(*bound, *(part for part in parts if part is not None))
+
+    def _passes(self) -> bool:
+        """Whether ``b`` is too large for the first cache to keep it, beside rows of ``a``, for the next block
+        of rows: it would only push these rows out."""
+        columns, high = static(self.gemm.columns), self.gemm.block.rows
+        several = columns > self.gemm.block.cols
+        return several and (columns + high) * 4 * self.words * self.steps > FIRST_CACHE
 
     def _whole(self, count: Expr) -> tirx.Stmt:
         """``count`` rows of blocks whose tiles are full."""
@@ -113,19 +121,29 @@ class _Builder:
         self, block: RegisterBlock, tiles: int, row: Expr, col: Expr, before: _Place, after: _Place
     ) -> tirx.Stmt:
         """The sums of a block, added to those at ``before``, in ``after``."""
-        a, b, memory = self.gemm.a, self.gemm.b, self.memory
-        zero = index(0)
-        a_place = memory.address(a.region.buffer, element(a, row, zero))
-        b_place = memory.address(b.region.buffer, element(b, zero, col))
-        a_pitch, b_pitch = memory.pitch(a.region.buffer, a.row), memory.pitch(b.region.buffer, b.row)
+        b, memory = self.gemm.b, self.memory
+        b_place = memory.address(b.region.buffer, element(b, index(0), col))
+        b_pitch = memory.pitch(b.region.buffer, b.row)
         across = b_pitch if b.panel is None else memory.pitch(b.region.buffer, b.panel)
         numbers = (
-            *(a_place, _wide(a_pitch), _wide(4 * self.words)),
+            *self._rows_of_a(row),
             *(b_place, _wide(b_pitch), _wide(b_pitch * self.words), _wide(across)),
             *(part for address, pitch in (before, after) for part in (address, _wide(pitch))),
-            _wide(self.steps),
+            *(_wide(self.steps), index(self.gemm.clear)),
         )
-        return self.form.multiply(tiles, block.cols // TILE, *numbers, index(self.gemm.clear))
+        return self.form.multiply(tiles, block.cols // TILE, self.past, *numbers)
+
+    def _rows_of_a(self, row: Expr) -> tuple[Expr, ...]:
+        """Where the rows of ``a`` from ``row`` on lie, and where else, if they do, and how far steps are
+        apart."""
+        gemm = self.gemm
+        places = []
+        for matrix in (gemm.a, gemm.a_place or gemm.a):
+            buffer = matrix.region.buffer
+            places += [self.memory.address(buffer, element(matrix, row, index(0)))]
+            places += [_wide(self.memory.pitch(buffer, matrix.row))]
+        in_place = index(0) if gemm.in_place is None else index(gemm.in_place)
+        return (*places, in_place, _wide(4 * self.words))
 
     def _finished(
         self, block: RegisterBlock, data: Var | None, rows: Expr, row: Expr, col: Expr

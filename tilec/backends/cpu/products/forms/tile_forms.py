@@ -14,7 +14,7 @@ from tvm import tirx
 
 from tilec.backends.cpu.nodes import RegisterBlock
 from tilec.backends.cpu.products.forms.dot_forms import DotForm
-from tilec.backends.cpu.products.forms.tile_source import tile_source
+from tilec.backends.cpu.products.forms.tile_source import PAST, tile_source
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Rows of a register tile, and words of one of its rows.
 TILE = 16
+#: Bytes of the first data cache of every core with the unit.
+FIRST_CACHE = 48 * 1024
 #: Fewer words of K a step than this leave the unit waiting for its operands.
 _LEAST_WORDS = 4
 
@@ -59,12 +61,13 @@ class TileForm(DotForm):
         """Tiles of ``upper`` and ``lower`` rows, one below the other, for steps of ``words``."""
         return self._call("configure", upper, lower, tirx.const(words, "int32"))
 
-    def multiply(self, rows: int, cols: int, *args: Expr) -> tirx.Stmt:
-        """``rows`` x ``cols`` tiles of sums over all of K: for ``a`` and ``b`` the address of the first
-        element, bytes from row to row and from step to step, for ``b`` those to its next tile as well; for
-        the sums that are added to, then for where the new ones go, address and bytes from row to row; the
-        number of steps; whether the sums start at 0."""
-        return self._call(f"{rows}x{cols}", *args)
+    def multiply(self, rows: int, cols: int, past: bool, *args: Expr) -> tirx.Stmt:
+        """``rows`` x ``cols`` tiles of sums over all of K: for ``a`` the address of the first element and
+        bytes from row to row, the same of where else its rows may lie, whether they do, and bytes from step
+        to step; for ``b`` address, bytes from row to row, from step to step and to its next tile; for the
+        sums that are added to, then for where the new ones go, address and bytes from row to row; the number
+        of steps; whether the sums start at 0. ``past``: ``b`` comes past the first cache."""
+        return self._call(f"{rows}x{cols}{PAST if past else ''}", *args)
 
     def release(self) -> tirx.Stmt:
         """Gives the tiles back: the thread's state is as small as it was."""

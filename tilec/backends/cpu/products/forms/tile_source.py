@@ -13,6 +13,7 @@ declare void @llvm.x86.ldtilecfg(ptr)
 declare void @llvm.x86.tilerelease()
 declare void @llvm.x86.tilezero(i8 immarg)
 declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)
+declare void @llvm.x86.tileloaddt164(i8 immarg, ptr, i64)
 declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)
 declare void @llvm.x86.{name}(i8 immarg, i8 immarg, i8 immarg)
 define internal i32 @tilec_{name}_configure(i32 %upper, i32 %lower, i32 %words) noinline nounwind {{
@@ -33,6 +34,8 @@ define internal i32 @tilec_{name}_release() nounwind {{
   ret i32 0
 }}
 """
+#: Ends the names of functions that load ``b`` past the first cache, so that the rows of ``a`` stay there.
+PAST = "_past"
 #: Where the four tiles of sums lie that are read (``c``) or written (``out``).
 _PLACES = """\
   %{side}_down = shl i64 %{side}_stride, 4
@@ -40,12 +43,18 @@ _PLACES = """\
   %{side}01 = getelementptr i8, ptr %{side}, i64 64
   %{side}10 = getelementptr i8, ptr %{side}, i64 %{side}_down
   %{side}11 = getelementptr i8, ptr %{side}10, i64 64"""
-#: One block over the whole of K: strides and steps in bytes.
+#: One block over the whole of K: strides and steps in bytes. Rows of ``a`` are ``there`` where they are read
+#: in place, else ``here``: a branch around the call would make loops of two kinds, twice the code.
 _BLOCK = """
-define internal i32 @tilec_{name}_{rows}x{cols}(ptr %a, i64 %a_stride, i64 %a_step, ptr %b, i64 %b_stride,
-    i64 %b_step, i64 %b_across, ptr %c, i64 %c_stride, ptr %out, i64 %out_stride, i64 %steps, i32 %clear)
+define internal i32 @tilec_{name}_{rows}x{cols}{past}(
+    ptr %here, i64 %here_stride, ptr %there, i64 %there_stride, i32 %in_place, i64 %a_step,
+    ptr %b, i64 %b_stride, i64 %b_step, i64 %b_across,
+    ptr %c, i64 %c_stride, ptr %out, i64 %out_stride, i64 %steps, i32 %clear)
     noinline nounwind {{
 entry:
+  %placed = icmp ne i32 %in_place, 0
+  %a = select i1 %placed, ptr %there, ptr %here
+  %a_stride = select i1 %placed, i64 %there_stride, i64 %here_stride
   %a_down = shl i64 %a_stride, 4
 {places}
   %cleared = icmp ne i32 %clear, 0
@@ -76,8 +85,9 @@ end:
 
 
 def tile_source(name: str) -> str:
-    """The functions around the instruction ``name``: configure, release, and one for each size of a block."""
-    blocks = (_block(name, rows, cols) for rows, cols in product((1, 2), (1, 2)))
+    """The functions around the instruction ``name``: configure, release, and two for each size of a block, of
+    which the second loads ``b`` past the first cache (`PAST`)."""
+    blocks = (_block(name, *form) for form in product((1, 2), (1, 2), (False, True)))
     return "".join((_STATE.format(name=name, fields=_fields()), *blocks))
 
 
@@ -97,7 +107,7 @@ def _field(name: str, place: int, value: str) -> list[str]:
     return [address, f"  store {value}, ptr %{name}"]
 
 
-def _block(name: str, rows: int, cols: int) -> str:
+def _block(name: str, rows: int, cols: int, past: bool) -> str:
     tiles = list(product(range(rows), range(cols)))
 
     def moved(call: str, side: str) -> str:
@@ -109,18 +119,19 @@ def _block(name: str, rows: int, cols: int) -> str:
         name=name,
         rows=rows,
         cols=cols,
+        past=PAST if past else "",
         places="\n".join(_PLACES.format(side=side) for side in ("c", "out")),
         zero="\n".join(_call("tilezero", 2 * row + col) for row, col in tiles),
         load=moved("tileloadd64", "c"),
-        multiply=_step(name, rows, cols),
+        multiply=_step(name, rows, cols, "tileloaddt164" if past else "tileloadd64"),
         store=moved("tilestored64", "out"),
     )
 
 
-def _step(name: str, rows: int, cols: int) -> str:
-    """One step of K. All loads first: the next step's then start while this one's products run; loads between
-    the products took three times as long where ``b`` came from the second cache (on a Xeon of model 207)."""
-    lines = [_call("tileloadd64", 6 + col, f"ptr %b{col}", "i64 %b_stride") for col in range(cols)]
+def _step(name: str, rows: int, cols: int, load_b: str) -> str:
+    """One step of K, ``b`` by the instruction ``load_b``. All loads first: the next step's then start while
+    this one's products run, which loads between the products do not beat (on a Xeon of model 207)."""
+    lines = [_call(load_b, 6 + col, f"ptr %b{col}", "i64 %b_stride") for col in range(cols)]
     lines += [_call("tileloadd64", 4 + row, f"ptr %a{row}", "i64 %a_stride") for row in range(rows)]
     for row, col in product(range(rows), range(cols)):
         lines.append(_call(name, 2 * row + col, f"i8 {4 + row}", f"i8 {6 + col}"))
