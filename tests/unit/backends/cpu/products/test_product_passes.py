@@ -278,6 +278,13 @@ def test_a_matrix_unit_reads_rows_in_place_where_their_run_time_distance_allows(
     assert ("in_place=K % 2048 != 0" in text) == ("if K % 2048 == 0:" in text) == known
 
 
+@pytest.mark.parametrize(("columns", "past"), [(512, True), (128, False), (32, False)])
+def test_panels_that_the_first_cache_does_not_keep_are_loaded_past_it(columns: int, past: bool) -> None:
+    text = code(Product(dtype="bfloat16", bM=64, bN=columns, bK=128, trans_b=True), "x86-64-v4+amx")
+    assert ('"tilec_tdpbf16ps_2x2_past"' in text) == past
+    assert ('"tilec_tdpbf16ps_2x2"' in text) != past
+
+
 def test_a_loop_that_may_have_no_trip_leaves_zeros() -> None:
     (branch,) = found(lowered(Product(), "fuse_epilogue"), If)
     assert [type(stmt) for stmt in branch.then] == [Fill, Copy]
