@@ -32,6 +32,8 @@ from tilec.lowering.passes.base import LaunchPass
 if TYPE_CHECKING:
     from tvm.ir import Var
 
+#: Stages of a ring that products under way may hold when the next one is waited for.
+_AHEAD = 2
 #: Statements by which others learn that this group is done with what it read.
 _TELLING = (Arrive, NamedArrive, Sync)
 
@@ -109,6 +111,10 @@ class _Waits:
                 made += _wait(under_way, count)
                 under_way = tuple(replace(issued, known=True) for issued in under_way[count:])
                 continue
+            if isinstance(stmt, WaitPhase):
+                count = _too_many(under_way, block[place:])
+                made += _wait(under_way, count)
+                under_way = under_way[count:]
             around = bool(children(stmt)) and _multiplies(stmt)
             count = len(under_way) if around else self._needed(under_way, stmt)
             added_to = stmt.c.buffer if isinstance(stmt, WarpgroupProduct) else None
@@ -275,6 +281,28 @@ def _has_trips(loop: For) -> bool:
 
 def _held(issued: _Issued, held: Mapping[GiveBack, _Held]) -> tuple[GiveBack, ...]:
     return tuple(held[stmt].later() for stmt in issued.returns)
+
+
+def _too_many(under_way: UnderWay, following: Block) -> int:
+    """How many of the oldest products have to be complete before a wait, so that the stages of a ring that
+    do not go back before leave one to be filled for the next product, and no more than `_AHEAD` are kept from
+    their loads."""
+    product = next((stmt for stmt in following if isinstance(stmt, WarpgroupProduct)), None)
+    if product is None:
+        return 0
+    read = {product.a.buffer, product.b.buffer}
+    held = [
+        (number, stmt)
+        for number, issued in enumerate(under_way)
+        for stmt in issued.returns
+        if read & set(stmt.tiles)
+    ]
+    counts = [0]
+    for _, ring in held:
+        own = [number for number, stmt in held if stmt.barrier.same_as(ring.barrier)]
+        most = min((int_value(ring.barrier.shape[0]) or 1) - 1, _AHEAD)
+        counts.append(own[len(own) - most - 1] + 1 if len(own) > most else 0)
+    return max(counts)
 
 
 def _last_reader(stmt: GiveBack, under_way: UnderWay) -> int | None:
