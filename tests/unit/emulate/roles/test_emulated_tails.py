@@ -195,3 +195,34 @@ def test_pairs_that_share_an_only_tile_beside_packed_weights_bring_all_of_it(mos
 def test_packed_weights_of_pinned_columns_that_end_within_a_tile():
     kernel = packed(32, Guard(eq=136), bN=128)
     assert Beside(kernel, SM90A).run({"M": 3, "N": 136, "K": 256}) == []
+
+
+def first_rows(M, N, kept=16, bM=64, threads=128):
+    """Of each tile's rows the first ones are stored, tightly."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, 128), "float16"),
+        W: T.Tensor((N, 128), "float16"),
+        C: T.Tensor((T.ceildiv(M, bM) * kept, N), "float16"),
+    ):
+        with T.Kernel(T.ceildiv(N, 64), T.ceildiv(M, bM), threads=threads) as (bx, by):
+            a, w = T.alloc_shared((bM, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            acc = T.alloc_fragment((bM, 64), "float32")
+            T.clear(acc)
+            for k in T.Pipelined(2, num_stages=2):
+                T.copy(A[by * bM, k * 64], a)
+                T.copy(W[bx * 64, k * 64], w)
+                T.gemm(a, w, acc, transpose_B=True)
+            for i, j in T.Parallel(bM, 64):
+                if i < kept:
+                    C[by * kept + i, bx * 64 + j] = acc[i, j]
+
+    return main
+
+
+@pytest.mark.parametrize("config", [{}, {"kept": 40}, {"kept": 64, "bM": 128, "threads": 256}])
+def test_rows_that_are_not_stored_leave_others_alone(config):
+    dims = {"M": Guard(), "N": Guard(div=8)}
+    kernel = elaborate(first_rows, name="first_rows", dims=dims, args={}, config=config)
+    assert Beside(kernel, SM90A).run({"M": 259, "N": 136}) == []
