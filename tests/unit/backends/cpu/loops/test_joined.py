@@ -82,6 +82,31 @@ def of_channels(length):
     return main
 
 
+def spread(length, channels=5):
+    """Windows over places with zeros between, which names tell: every second tap meets an element."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((6, length), "float32"),
+        W: T.Tensor((6, channels, 3), "float32"),
+        Y: T.Tensor((channels, 2 * length - 1), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(2 * length - 1, 8), threads=32) as bx:
+            for o, i in T.Parallel(channels, 8):
+                at = bx * 8 + i
+                total = T.alloc_var("float32", init=0.0)
+                for k in T.serial(3):
+                    place = at + 1 - k
+                    if place % 2 == 0:
+                        for c in T.serial(6):
+                            is_inside = (place // 2 >= 0) & (place // 2 < length)
+                            total += T.if_then_else(is_inside, X[c, place // 2], 0.0) * W[c, o, k]
+                if at < 2 * length - 1:
+                    Y[o, at] = total
+
+    return main
+
+
 def rows(kind):
     """Sums of rows times a tile, whose loops are as long as the iteration says by its number, a variable or a
     tensor; or all alike."""
@@ -149,6 +174,23 @@ def test_a_branch_of_all_iterations_has_one_loop():
     (part,) = parts_of(of_channels(100), "x86-64-v3")
     assert sum(isinstance(stmt, For) for stmt in walk(part.body)) == 1
     assert sum(isinstance(stmt, Alloc) for stmt in walk(part.body)) == 8
+
+
+def test_a_branch_on_names_that_iterations_share_has_one_loop():
+    (part,) = parts_of(spread(9), "x86-64-v3")
+    assert sum(isinstance(stmt, For) for stmt in walk(part.body)) == 2
+    assert sum(isinstance(stmt, Alloc) for stmt in walk(part.body)) == 5
+
+
+@pytest.mark.parametrize("length", [1, 9, 20])
+def test_windows_over_spread_places(length):
+    X, W = (RANDOM.standard_normal(shape, dtype=np.float32) for shape in ((6, length), (6, 5, 3)))
+    Y = at_the_end(np.zeros((5, 2 * length - 1), np.float32))
+    tilec.compile(spread(length), target="cpu")(X, W, Y)
+    wide = np.zeros((5, 2 * length + 1), np.float32)
+    for place, values in enumerate(np.einsum("cl,cok->lok", X, W)):
+        wide[:, 2 * place : 2 * place + 3] += values
+    np.testing.assert_allclose(Y, wide[:, 1:-1], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("length", [64, 101])

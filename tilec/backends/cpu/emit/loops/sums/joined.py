@@ -23,7 +23,7 @@ from tilec.ir.analysis.renaming import copied, renamed
 from tilec.ir.analysis.scalar_code import is_scalar_code
 from tilec.ir.exprs import all_of, conjuncts, dtype_of, inlined, int_value, loads, reads, same, uses
 from tilec.ir.exprs import walk as walk_expr
-from tilec.ir.nodes import Alloc, Block, For, If, Parallel, Stmt, Store, children, walk
+from tilec.ir.nodes import Alloc, Bind, Block, For, If, Parallel, Stmt, Store, children, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.accesses import Access, accesses, values_of
@@ -236,14 +236,22 @@ def _several(loop: Parallel, axis: int, trips: int, numbers: range, joined: _Joi
 
 @dataclass(frozen=True, eq=False)
 class _Joined:
-    """The statements of several iterations as one: their loops, and branches with loops. ``lane`` tells lanes
-    apart."""
+    """The statements of several iterations as one: their loops, branches with loops, and names of equal
+    arithmetic. ``lane`` tells lanes apart."""
 
     lane: Var
 
     def bodies(self, bodies: Sequence[Block]) -> Block:
         """Bodies that are the same but for the names in them."""
-        return tuple(made for row in zip(*bodies, strict=True) for made in self._row(row))
+        made: list[Stmt] = []
+        while bodies[0]:
+            row, bodies = [body[0] for body in bodies], [body[1:] for body in bodies]
+            first = row[0]
+            if isinstance(first, Bind) and _is_named_alike(row):
+                bodies = [_named(body, stmt, first) for body, stmt in zip(bodies, row, strict=True)]
+                row = [first]
+            made += self._row(row)
+        return tuple(made)
 
     def _row(self, row: Sequence[Stmt]) -> Sequence[Stmt]:
         first = row[0]
@@ -270,3 +278,15 @@ class _Joined:
         if alike:
             return [replace(first, then=inner[0], orelse=inner[1])]
         return [replace(first, cond=all_of(conds), then=inner[0], orelse=copied(tuple(row)))]
+
+
+def _is_named_alike(row: Sequence[Stmt]) -> bool:
+    """Whether names of several iterations are of the same value, whatever these store."""
+    values = [stmt.value for stmt in row if isinstance(stmt, Bind)]
+    return next(loads(values[0]), None) is None and all(same(value, values[0]) for value in values)
+
+
+def _named(body: Block, stmt: Stmt, first: Bind) -> Block:
+    """A body with the name that another iteration has for the value of ``stmt``."""
+    assert isinstance(stmt, Bind)
+    return body if stmt is first else renamed(body, {stmt.var: first.var})
