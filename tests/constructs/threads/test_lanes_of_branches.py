@@ -1,4 +1,5 @@
-"""Some lanes of a warp that wait for each other, where a target has waits of all lanes alone."""
+"""Some lanes of a warp, or one warp, that wait for each other in branches: on targets too that have waits of
+whole warps and blocks alone."""
 
 from __future__ import annotations
 
@@ -80,4 +81,34 @@ def test_lanes_of_a_branch_wait(kernel, tmp_path):
     (wanted,) = agree(kernel, X, targets=["cpu", "sm_80", "gfx942"])
     found = undefined(wanted.shape, wanted.dtype)
     OnMetal(elaborated(kernel, (X,), None, {}, {}), tmp_path)([X, found], {})
+    assert np.array_equal(found, wanted)
+
+
+@T.prim_func
+def whole_warps(X: T.Tensor((64,), "int32"), Y: T.Tensor((64,), "int32")):
+    with T.Kernel(1, threads=64):
+        tx = T.get_thread_binding()
+        S, U = T.alloc_shared((64,), "int32"), T.alloc_shared((64,), "int32")
+        f, total = T.alloc_fragment((64,), "int32"), T.alloc_fragment((1,), "int32")
+        S[tx] = X[tx]
+        T.sync_threads()
+        if tx < 32:
+            for j in T.Parallel(64):
+                U[j] = X[j] * 2
+            for j in T.Parallel(64):
+                f[j] = U[63 - j] + j
+            T.reduce_sum(f, total)
+            Y[tx] = f[tx] + total[0]
+        else:
+            other = S[95 - tx]
+            S[tx] = other * 3
+            Y[tx] = S[95 - tx]
+
+
+def test_a_warp_of_its_own_needs_no_barrier_of_the_block(tmp_path):
+    (wanted,) = agree(whole_warps, X, targets=["cpu", "sm_80", "sm_90a", "gfx942", "gfx1100"])
+    turned = X[::-1] * 2 + np.arange(64)
+    assert np.array_equal(wanted, [*(turned + turned.sum())[:32], *(X[32:] * 3)])
+    found = undefined(wanted.shape, wanted.dtype)
+    OnMetal(elaborated(whole_warps, (X,), None, {}, {}), tmp_path)([X, found], {})
     assert np.array_equal(found, wanted)

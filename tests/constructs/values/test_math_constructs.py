@@ -321,6 +321,24 @@ def test_hints_change_nothing():
     agree(main, a, expected=np.where(a > 2, a, 0))
 
 
+def test_a_literal_zero_times_anything_is_zero():
+    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.5, -2.0, 1e-42], np.float32)
+
+    @T.prim_func
+    def main(X: T.Tensor((8,), "float32"), Y: T.Tensor((8, 5), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                Y[i, 0] = X[i] * 0.0
+                Y[i, 1] = 0 * X[i]
+                Y[i, 2] = 0.0 / X[i]
+                Y[i, 3] = X[i] - X[i]
+                Y[i, 4] = X[i] / X[i]
+
+    zeros = np.zeros(8, np.float32)
+    with np.errstate(all="ignore"):
+        agree(main, x, expected=np.stack([zeros, zeros, zeros, x - x, x / x], 1), targets=FEW)
+
+
 def test_python_numbers_stay_numbers():
     assert (T.max(3, 5), T.min(3, 5), T.abs(-2), T.ceildiv(7, 2), T.cdiv(7, 2)) == (5, 3, 2, 4, 4)
     assert (T.align_up(7, 4), T.floordiv(-7, 2), T.floormod(-7, 2), T.truncdiv(-7, 2)) == (8, -4, 1, -3)

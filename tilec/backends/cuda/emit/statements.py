@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.device.exchange import SHARED_SYNC
+from tilec.backends.cuda.analysis.layouts.fragments import WARP
+from tilec.backends.cuda.device.exchange import ALL_LANES, SHARED_SYNC, warp_sync
 from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.marks import mark_of
 from tilec.backends.cuda.emit.memory import allocate
@@ -181,7 +182,10 @@ def block_barrier(ctx: DeviceContext) -> tirx.Stmt:
 
 
 def group_barrier(group: tuple[int, int], ctx: DeviceContext) -> tirx.Stmt:
-    """Waits for the threads of a group: the first one and how many."""
+    """Waits for the threads of a group: the first one and how many. Those of one warp need no barrier of the
+    block."""
+    if group[0] % WARP == 0 and group[1] == WARP:
+        return call(warp_sync(ALL_LANES).call())
     need_named_barriers(
         f"threads {group[0]} to {sum(group) - 1} of a block wait for each other",
         "end the condition on the thread index before they meet, and begin it again behind T.sync_threads()",
