@@ -166,6 +166,38 @@ def test_elements_that_follow_each_other():
     agree(carried(), X, expected=wanted.reshape(X.shape), targets=HOSTS)
 
 
+def rows_of_threads():
+    """A row of 4096 for each thread, which are too many for a run."""
+
+    @T.prim_func
+    def main(X: T.Tensor((128, 4096), "float32"), Y: T.Tensor((128, 4096), "float32")):
+        with T.Kernel(1, threads=128):
+            row = T.get_thread_binding()
+            most, total = T.alloc_var("float32", init=-1e30), T.alloc_var("float32", init=0.0)
+            for j in T.serial(4096):
+                most = T.max(most, X[row, j])
+            for j in T.serial(4096):
+                total += T.exp(X[row, j] - most)
+            for j in T.serial(4096):
+                Y[row, j] = T.exp(X[row, j] - most) / total
+
+    return main
+
+
+def test_long_rows_of_threads():
+    X = numbers(128, 4096, dtype="float32")
+    powers = np.exp(X - X.max(1, keepdims=True))
+    wanted = powers / powers.sum(1, keepdims=True)
+    agree(rows_of_threads(), X, expected=wanted, targets=HOSTS)
+
+
+def test_threads_with_long_rows_run_one_by_one():
+    made = elaborate(rows_of_threads(), name="kernel", dims={}, args={}, config={}, open_dims=True)
+    lowered = lower(made, parse_target("x86-64-v4"))
+    loops = [loop for loop in walk(lowered.launches[0].body) if isinstance(loop, Parallel)]
+    assert [loop.extents for loop in loops] == [(4096,)] * 3
+
+
 def test_lanes_are_neighbours():
     """Every loop that reads or writes the tensors has its elements side by side."""
     made = elaborate(normed(1024), name="kernel", dims={}, args={}, config={}, open_dims=True)

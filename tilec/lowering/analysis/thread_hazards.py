@@ -273,10 +273,10 @@ class Hazards:
 
     def _places(self, access: Access) -> list[tuple[np.ndarray, Expr] | None]:
         """By axis, the part of the index that threads and inner loops decide, by thread; and the rest. None
-        where they do not come apart."""
+        where they do not come apart, or where loops decide that have too many trips."""
         ranges = {var: span for var, span in access.ranges.items() if span is not None}
         if self._grid.count * prod(len(span) for span in ranges.values()) > _MOST:
-            return [None] * len(access.indices)
+            ranges = {}
         return [self._place(index, access, ranges) for index in access.indices]
 
     def _place(

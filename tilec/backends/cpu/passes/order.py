@@ -64,7 +64,7 @@ from tilec.lowering.passes.widen_indices import WidenIndices
 CPU_PASSES: tuple[Pass, ...] = (
     GiveAxes(),
     ExpandScaled(dtype="float32"),
-    ChooseStores(),
+    ChooseStores(parts=True),
     LiftThreads(),
     JoinFills(),
     UnfoldAxes(),

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: How far apart in memory neighbours of a run may be: lanes read what lies between along with them.
 _NEAR = (1, 2, 3, 4)
+#: Neighbours of a run at most: a thread that has more (a row of its own) goes through them in vectors.
+_MOST = 64
 #: What a run does.
 _PLAIN = (Alloc, Bind, If, Store)
 #: Types that lanes add up in: what they round is as much in any order.
@@ -82,7 +84,7 @@ def _loops(block: Block) -> Iterator[For]:
 def _may_be_run(loop: For) -> bool:
     own = (stmt.buffer for stmt in walk(loop.body) if isinstance(stmt, Alloc))
     plain = all(isinstance(stmt, _PLAIN) for stmt in walk(loop.body)) and all(map(is_single, own))
-    if not plain or not counts_from_zero(loop) or _count(loop) < 2:
+    if not plain or not counts_from_zero(loop) or not 1 < _count(loop) <= _MOST:
         return False
     sums = find_accumulations(loop.body, loop.var)
     return all(_is_summed(item.store.buffer) for item in sums)

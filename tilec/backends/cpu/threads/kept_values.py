@@ -11,7 +11,7 @@ from tvm.ir import Var
 
 from tilec.backends.cpu.threads.plan import Nest, Piece, Region, pieces, without_blocks
 from tilec.ir import nodes as ir
-from tilec.ir.exprs import dtype_of, walk
+from tilec.ir.exprs import dtype_of, int_value, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.traits import buffers, expressions, is_single
 
@@ -122,6 +122,8 @@ class Kept:
             return tile, (*first, self.grid.number)
         last = first[-1]
         run = tirx.const(width, dtype_of(last))
+        if int_value(buffer.shape[-1]) == width:
+            return tile, (*first[:-1], tirx.const(0, "int32"), self.grid.number * run + last)
         return tile, (*first[:-1], last // run, self.grid.number * run + last % run)
 
     def name(self, var: Var, own: set[Var]) -> Expr | None:
