@@ -34,9 +34,20 @@ class FuseElementwise(BlockPass):
         """The block with loops fused."""
         done: list[Stmt] = []
         for stmt in block:
-            fused = _fuse_backwards(done, stmt) if isinstance(stmt, Parallel) else None
-            done = fused if fused is not None else [*done, stmt]
+            done = _with_loop(done, stmt) if isinstance(stmt, Parallel) else [*done, stmt]
         return done
+
+
+def _with_loop(done: list[Stmt], loop: Parallel) -> list[Stmt]:
+    """``done`` with ``loop`` fused into its partners, from the last one on."""
+    fused = _fuse_backwards(done, loop)
+    if fused is None:
+        return [*done, loop]
+    known = set(done)
+    (place,) = (position for position, stmt in enumerate(fused) if stmt not in known)
+    made = fused[place]
+    assert isinstance(made, Parallel)
+    return [*_with_loop(fused[:place], made), *fused[place + 1 :]]
 
 
 def _fuse_backwards(done: list[Stmt], loop: Parallel) -> list[Stmt] | None:
