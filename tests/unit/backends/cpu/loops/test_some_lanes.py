@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from compiled import LEVELS, Library, numpy_type
+from memory_ends import at_the_end
 from told import losses, roads
 
+import tilec
+import tilec.language as T
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.text.parser import parse_kernel
@@ -130,3 +133,20 @@ def test_the_remedy_names_what_is_told_of_an_element(told: str, remedy: str) -> 
     text = LOOPED.partition("        if X")[0] + f"        {told}\n        Y[i] = X[i]\n"
     lowered = to_tir(lower(parse_kernel(text), target), target)
     assert [road.loss.remedy for road in roads(lowered.launches[0]) if road.loss is not None] == [remedy]
+
+
+@pytest.mark.parametrize("count", [3, 100, 4010])
+def test_lanes_that_have_no_element_read_none_one_by_one(count):
+    X = at_the_end(np.arange(64, dtype=np.float16).reshape(2, 32))
+    Y = np.zeros((2, 4000), np.float32)
+
+    @T.prim_func
+    def main(X: T.Tensor((2, 32), "float16"), N: T.int32, Y: T.Tensor((2, 4000), "float32")):
+        with T.Kernel(1, threads=32):
+            for i, j in T.Parallel(2, 4000):
+                Y[i, j] = T.cast(X[j, j + i], "float32") + 1.0 if j < N - 2 else 3.0
+
+    tilec.compile(main, target="cpu")(X, count, Y)
+    places = np.arange(4000) + np.arange(2)[:, None]
+    found = np.where(np.arange(4000) < 2, X[np.arange(4000) % 2, places % 32], 0) + 1.0
+    np.testing.assert_array_equal(Y, np.where(np.arange(4000) < count - 2, found, 3.0))

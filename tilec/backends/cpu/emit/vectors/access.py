@@ -29,7 +29,7 @@ from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.powers_of_two import divides
 from tilec.lowering.emission.storage import Storage, convert, stored_type
-from tilec.lowering.math.vectors import lanes_of, literal, spread
+from tilec.lowering.math.vectors import lanes_of, literal, spread, with_lanes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -188,7 +188,14 @@ def _read_by_lane(storage: Storage, index: Expr, exists: Expr, ctx: LaneContext)
     lanes, dtype = lanes_of(index), stored_type(storage.dtype)
     at = tirx.Select(exists, index, literal(0, storage.index_type, lanes))
     found = tirx.BufferLoad(storage.data, [at])
-    return tirx.Select(exists, found, literal(0, dtype, lanes))
+    return tirx.Select(_in_other_words(exists), found, literal(0, dtype, lanes))
+
+
+def _in_other_words(cond: Expr) -> Expr:
+    """A condition of lanes that TVM does not take for ``cond``: inside of a choice by ``cond`` it would have
+    every other one hold, also in the place of a load, which all lanes run."""
+    lanes = lanes_of(cond)
+    return tirx.NE(tirx.Cast(with_lanes("int8", lanes), cond), literal(0, "int8", lanes))
 
 
 def _place_of_run(storage: Storage, index: Expr, ctx: LaneContext) -> Expr:
