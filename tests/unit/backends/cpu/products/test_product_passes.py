@@ -266,6 +266,29 @@ def test_sums_of_16_bits_are_finished_in_the_last_step(target: str) -> None:
     assert not found(kernel, Fill)
 
 
+@pytest.mark.parametrize(("target", "inside"), [("x86-64-v4+amx", False), ("x86-64-v4", True)])
+def test_a_matrix_unit_finishes_sums_of_made_operands_behind_their_loop(target: str, inside: bool) -> None:
+    text = """
+kernel("k")
+A = tensor(bfloat16, (64, 256), ("64", "256"), access="in")
+W = tensor(int8, (64, 256), ("64", "256"), access="in")
+C = tensor(bfloat16, (64, 64), ("64", "64"), access="out")
+with launch(1, threads=(128, 1, 1)) as (bx,):
+    a = alloc(bfloat16, (64, 64), "shared.dyn")
+    w = alloc(bfloat16, (64, 64), "shared.dyn")
+    acc = alloc(float32, (64, 64), "local.fragment")
+    fill(acc[0:+64, 0:+64], 0.0)
+    for k in pipelined(0, 4, num_stages=2):
+        copy(A[0:+64, k * 64:+64], a[0:+64, 0:+64])
+        for i, j in parallel(64, 64):
+            w[i, j] = cast(bfloat16, W[i, k * 64 + j]) * bfloat16(0.5)
+        gemm(a[0:+64, 0:+64], w[0:+64, 0:+64], acc[0:+64, 0:+64], trans_b=True, clear=False)
+    copy(acc[0:+64, 0:+64], C[0:+64, 0:+64])
+"""
+    (gemm,) = found(lower(parse_kernel(text), parse_target(target), until="fuse_epilogue"), MicroGemm)
+    assert bool(gemm.body) == inside
+
+
 @pytest.mark.parametrize(("whole", "known"), [(64, True), (8, False)])
 def test_a_matrix_unit_reads_rows_in_place_where_their_run_time_distance_allows(
     whole: int, known: bool
