@@ -98,7 +98,7 @@ def test_as_many_trips_are_read_ahead_as_keep_memory_busy(threads, trips, places
 
     @T.prim_func
     def kernel(X: T.Tensor((trips, threads), "float32"), out: T.Tensor((threads,), "float32")):
-        with T.Kernel(1, threads=threads):
+        with T.Kernel(1000, threads=threads):
             mean, most = T.alloc_fragment((threads,), "float32"), T.alloc_fragment((threads,), "float32")
             T.clear(mean)
             T.clear(most)
