@@ -1,4 +1,4 @@
-"""Loops of which a trip does the work of two.
+"""Loops of which a trip does the work of two, or of more.
 
     for t in range(n): f(t)    ->    for p in range(n // 2): f(2 * p); f(2 * p + 1)
                                      if n is odd: f(n - 1)
@@ -20,28 +20,38 @@ from tilec.ir.nodes import Block, For, If, Stmt
 from tilec.lowering.analysis.uses import written_in
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tvm.ir import Expr
 
 
-def runs_in_pairs(loop: For) -> bool:
-    """Whether a loop may be one over pairs of trips: each trip comes to its end, and how many there are is
-    the same behind the loop, where an odd number is asked for."""
+def runs_in_groups(loop: For) -> bool:
+    """Whether a loop may be one over groups of trips: each trip comes to its end, and how many there are is
+    the same behind the loop, where the number of those left is asked for."""
     made = written_in(loop.body)
     counted = not any(reads(bound, made) for bound in (loop.start, loop.stop))
     return int_value(loop.step) == 1 and counted and not leaves_early(loop)
 
 
 def in_pairs(loop: For, first: Block, second: Block) -> list[Stmt]:
-    """A loop that `runs_in_pairs` over such pairs, the bodies of which are ``first`` and ``second``; behind
-    it the last trip of an odd number, as it is."""
+    """A loop that `runs_in_groups` over pairs of trips, the bodies of which are ``first`` and ``second``;
+    behind it the last trip of an odd number, as it is."""
+    pairs, count = in_groups(loop, (first, second))
+    left = sym.Analyzer().simplify(count % tirx.const(2, dtype_of(loop.var)))
+    return [pairs, *_rest(loop, left)]
+
+
+def in_groups(loop: For, bodies: Sequence[Block]) -> tuple[For, Expr]:
+    """A loop that `runs_in_groups` over whole groups of trips, which have these bodies one after the other,
+    and how many trips there are, those that fill no group included."""
     var = tirx.Var(str(loop.var.name), dtype_of(loop.var))
-    one, two = (tirx.const(value, dtype_of(var)) for value in (1, 2))
-    zero = tirx.const(0, dtype_of(var))
+    zero, size = (tirx.const(value, dtype_of(var)) for value in (0, len(bodies)))
     count = sym.Analyzer().simplify(tirx.max(loop.stop - loop.start, zero))
-    place = loop.start + var * two
-    body = (*in_trip(replace(loop, body=first), place), *in_trip(replace(loop, body=second), place + one))
-    pairs = replace(loop, var=var, start=zero, stop=tirx.floordiv(count, two), body=body)
-    return [pairs, *_rest(loop, sym.Analyzer().simplify(count % two))]
+    first = loop.start + var * size
+    places = (first + tirx.const(number, dtype_of(var)) for number in range(len(bodies)))
+    trips = (in_trip(replace(loop, body=body), at) for body, at in zip(bodies, places, strict=True))
+    body = tuple(stmt for trip in trips for stmt in trip)
+    return replace(loop, var=var, start=zero, stop=tirx.floordiv(count, size), body=body), count
 
 
 def _rest(loop: For, left: Expr) -> Block:

@@ -21,7 +21,7 @@ from tilec.lowering.analysis.regions import is_whole
 from tilec.lowering.analysis.uses import count_uses, touches, written_in
 from tilec.lowering.analysis.whole_stores import stores_each
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
-from tilec.lowering.trip_pairs import in_pairs, runs_in_pairs
+from tilec.lowering.trip_pairs import in_pairs, runs_in_groups
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -69,7 +69,7 @@ class SwapTiles(LaunchPass):
 def _copied_last(stmt: Stmt) -> tuple[Var, Var] | None:
     """The tiles the first of which is copied to the second one at the end of each trip of a loop of a few
     statements."""
-    if not isinstance(stmt, For) or not runs_in_pairs(stmt) or len(list(walk(stmt.body))) > _FEW:
+    if not isinstance(stmt, For) or not runs_in_groups(stmt) or len(list(walk(stmt.body))) > _FEW:
         return None
     last = stmt.body[-1]
     if isinstance(last, Copy):

@@ -35,6 +35,11 @@ class ThreadLoop(Stmt):
             return f"{name} of extents {self.extents} has places for {shape}"
         return "" if self.vector > 0 else f"{name} of vectors of {self.vector} iterations"
 
+    @property
+    def is_padded(self) -> bool:
+        """Whether threads have places beyond the extents."""
+        return self.layout.shape != self.extents
+
 
 @dataclass(frozen=True, eq=False)
 class RaggedLoop(Parallel):

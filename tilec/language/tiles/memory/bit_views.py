@@ -83,9 +83,9 @@ class _RetypedElement(ViewElement):
         """Write the bits; those of the same element of the root that are not the view's stay."""
         from tvm import tirx
 
-        what = f"a store to {self.buffer.name}"
         from tilec.ir.exprs import loads
 
+        what = f"a store to {self.buffer.name}"
         new, width = _bits(stored_value(value, self.dtype, what))
         builder, parts = sessions.builder(what), self._parts()
         frame = builder.push("if") if self.guard is not None else None

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tvm import ir as tvm_ir
-from tvm import sym, tirx
-
-from tilec.ir.exprs import dtype_of, inlined, int_value, loads, substitute, variables_of
+from tilec.ir.exprs import inlined, int_value, loads, substitute, variables_of
 from tilec.lowering.analysis.accesses import values_of
+from tilec.lowering.analysis.counted import counted
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Expr
 
     from tilec.ir.nodes import For, Pipelined
 
@@ -20,13 +17,13 @@ if TYPE_CHECKING:
 _MOST_TRIPS = 1 << 28
 
 
-def sides(cond: Expr, loop: For | Pipelined, places: Sequence[Expr], var: Var) -> tuple[bool | None, ...]:
-    """Whether a condition holds in the trips of ``loop`` at ``places``, whatever ``var`` in them is, from 0
-    on; None where that is not known, as where it asks for more than the number of the trip."""
+def sides(cond: Expr, loop: For | Pipelined, period: int) -> tuple[bool | None, ...]:
+    """Whether a condition holds in each of ``period`` trips of ``loop`` that follow each other, in all groups
+    of so many; None where that is not known, as where it asks for more than the number of the trip."""
     cond = inlined(cond, values_of(loop.body))
     if set(variables_of([cond])) - {loop.var} or any(True for _ in loads(cond)):
-        return (None,) * len(places)
-    analyzer = sym.Analyzer()
-    analyzer.bind(var, tvm_ir.Range(*(tirx.const(end, dtype_of(var)) for end in (0, _MOST_TRIPS))))
+        return (None,) * period
+    analyzer = counted((loop.var,), (_MOST_TRIPS,))
+    places = (loop.start + loop.var * period + number for number in range(period))
     decided = (int_value(analyzer.simplify(substitute(cond, {loop.var: place}))) for place in places)
     return tuple(None if value is None else bool(value) for value in decided)

@@ -133,8 +133,7 @@ class _Join:
 
     def _is_last(self, branch: If) -> bool:
         """Whether a branch is taken in the last one of ``times`` trips, and in no other one."""
-        places = [self.loop.var * self.times + number for number in range(self.times)]
-        taken = sides(branch.cond, self.loop, places, self.loop.var)
+        taken = sides(branch.cond, self.loop, self.times)
         return not branch.orelse and taken == (False,) * (self.times - 1) + (True,)
 
     def _is_own(self, load: Stmt) -> bool:

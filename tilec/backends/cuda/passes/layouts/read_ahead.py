@@ -90,7 +90,7 @@ class ReadAhead(Pass):
             if launch.thread_vars or order_counts(launch):
                 return launch
             facts = ScopedRewrite(kernel, launch).facts
-            reader = _Reader(launch, changed_in(launch), thread_count(launch), _on_their_way(launch), facts)
+            reader = _Reader(launch, changed_in(launch), thread_count(launch), facts)
             return replace(launch, body=rewrite_blocks(launch.body, reader.block))
 
         return rewrite_launches(kernel, ahead)
@@ -139,12 +139,11 @@ class _Read:
 @dataclass(frozen=True)
 class _Reader:
     """Rewrites loops: tensors that are ``changed`` are read in their trip, unless each has its own row.
-    ``on_their_way``: bytes that a block has asked for at once; ``facts`` are those of calls."""
+    ``facts`` are those of calls."""
 
     launch: Launch
     changed: Container[Var]
     threads: int
-    on_their_way: int
     facts: Facts
 
     def block(self, block: Block) -> list[Stmt]:
@@ -181,7 +180,7 @@ class _Reader:
         """How many trips are read ahead: such that enough is on its way, and not too long a loop."""
         steps = sum(1 for _ in walk(loop.body))
         trips = int_value(loop.stop - loop.start) or _DEEPEST
-        room = min(self.on_their_way // self.threads, _ROOM) // sum(each.bytes for each in found)
+        room = min(_on_their_way(self.launch) // self.threads, _ROOM) // sum(each.bytes for each in found)
         return max(min(_DEEPEST, trips, room, _WRITTEN_OUT // steps), 1)
 
     def _reads(self, loop: For) -> Iterator[_Read]:
@@ -315,13 +314,8 @@ def _is_plain(loop: For) -> bool:
     They move none of those that stand under the test whether an element is one of the tile's."""
     plain = all(isinstance(stmt, _PLAIN) for stmt in walk(loop.body))
     steps = [stmt for stmt in loop.body if not isinstance(stmt, (Alloc, Bind))]
-    apart = len(steps) > 1 or any(isinstance(stmt, ThreadLoop) and _is_padded(stmt) for stmt in steps)
+    apart = len(steps) > 1 or any(isinstance(stmt, ThreadLoop) and stmt.is_padded for stmt in steps)
     return plain and apart and loop.kind == "serial" and int_value(loop.step) == 1
-
-
-def _is_padded(loop: ThreadLoop) -> bool:
-    """Whether threads have places behind the ends of a loop."""
-    return loop.layout.shape != loop.extents
 
 
 def _values(block: Block) -> Iterator[Expr]:

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
-from tvm.ir import TensorLoad
+from tvm.ir import TensorLoad, Var
 
 from tilec.backends.cuda.analysis.pipelines.versions import parity
 from tilec.backends.cuda.nodes import GiveBack, ProductsWait, WarpgroupProduct
@@ -28,9 +27,6 @@ from tilec.ir.nodes.barriers import Arrive, NamedArrive, WaitPhase, WaitProducts
 from tilec.ir.nodes.threads import Sync
 from tilec.ir.traits import buffers, expressions, regions, written
 from tilec.lowering.passes.base import LaunchPass
-
-if TYPE_CHECKING:
-    from tvm.ir import Var
 
 #: Stages of a ring that products under way may hold when the next one is waited for.
 _AHEAD = 2
@@ -224,7 +220,7 @@ def _may_stay(issued: _Issued, loop: For) -> bool:
         return False
     given = [stmt for stmt in walk(loop.body) if isinstance(stmt, GiveBack)]
     return all(
-        sum(other.barrier.same_as(stmt.barrier) for other in given) < (int_value(stmt.barrier.shape[0]) or 1)
+        sum(other.barrier.same_as(stmt.barrier) for other in given) < _stages(stmt.barrier)
         for stmt in issued.returns
     )
 
@@ -290,19 +286,23 @@ def _too_many(under_way: UnderWay, following: Block) -> int:
     product = next((stmt for stmt in following if isinstance(stmt, WarpgroupProduct)), None)
     if product is None:
         return 0
-    read = {product.a.buffer, product.b.buffer}
-    held = [
-        (number, stmt)
-        for number, issued in enumerate(under_way)
-        for stmt in issued.returns
-        if read & set(stmt.tiles)
-    ]
-    counts = [0]
-    for _, ring in held:
-        own = [number for number, stmt in held if stmt.barrier.same_as(ring.barrier)]
-        most = min((int_value(ring.barrier.shape[0]) or 1) - 1, _AHEAD)
-        counts.append(own[len(own) - most - 1] + 1 if len(own) > most else 0)
-    return max(counts)
+    read, rings = {product.a.buffer, product.b.buffer}, dict[Var, list[int]]()
+    for number, issued in enumerate(under_way):
+        for stmt in issued.returns:
+            if read & set(stmt.tiles):
+                rings.setdefault(stmt.barrier, []).append(number)
+    return max((_beyond(held, _stages(barrier)) for barrier, held in rings.items()), default=0)
+
+
+def _beyond(held: list[int], stages: int) -> int:
+    """How many products that is of a ring of ``stages``, one of which each of ``held`` keeps."""
+    most = min(stages - 1, _AHEAD)
+    return held[-most - 1] + 1 if len(held) > most else 0
+
+
+def _stages(barrier: Var) -> int:
+    """How many stages of a ring a barrier tells of."""
+    return int_value(barrier.shape[0]) or 1
 
 
 def _last_reader(stmt: GiveBack, under_way: UnderWay) -> int | None:

@@ -131,7 +131,7 @@ class _Parts(ScopedRewrite):
         assert dst is not None
         check_box(dst, dst.start, whole_tile(tile), True, self.facts)
         need(len(free_barriers(self.launch)) >= _BARRIERS, "the author takes the named barriers")
-        need(fill.layout.shape == fill.extents, f"warpgroups have places behind the ends of {tile.name}")
+        need(not fill.is_padded, f"warpgroups have places behind the ends of {tile.name}")
         columns = slab_bytes(tile) // element_bytes(str(tile.dtype))
         parts = parts_of(fill.layout, columns)
         need(parts is not None and parts.step[1] == 0, "warpgroups have no boxes of whole rows")

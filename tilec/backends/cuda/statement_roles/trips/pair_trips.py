@@ -26,7 +26,7 @@ from tilec.ir.nodes.barriers import WARP, Group
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
-from tilec.lowering.trip_pairs import in_pairs, runs_in_pairs
+from tilec.lowering.trip_pairs import in_pairs, runs_in_groups
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -71,7 +71,7 @@ def _operands(loop: For, chooser: Chooser, warps: int) -> list[Var]:
     """The fragments that a trip makes for its products; none where it does something else."""
     inner = [stmt for stmt in walk(loop.body) if isinstance(stmt, (Gemm, *LOOPS))]
     products = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
-    if not runs_in_pairs(loop) or loop.kind != "serial" or not products or len(products) != len(inner):
+    if not runs_in_groups(loop) or loop.kind != "serial" or not products or len(products) != len(inner):
         return []
     made = written_in(loop.body)
     own = [stmt.a.buffer for stmt in products]

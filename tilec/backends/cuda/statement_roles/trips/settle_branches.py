@@ -19,12 +19,12 @@ from tvm import sym, tirx
 
 from tilec.backends.cuda.analysis.trips.periods import sides
 from tilec.backends.cuda.nodes import BoxLoad
-from tilec.ir.analysis.renaming import copied, in_trip, renamed
+from tilec.ir.analysis.renaming import copied, renamed
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Block, For, Gemm, If, Launch, Stmt, walk
 from tilec.ir.nodes.barriers import Group
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
-from tilec.lowering.trip_pairs import runs_in_pairs
+from tilec.lowering.trip_pairs import in_groups, runs_in_groups
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -55,7 +55,7 @@ def _group(stmt: Stmt) -> Stmt:
 
 def _settled(stmt: Stmt) -> Block:
     """A loop whose branches are settled; anything else as it is."""
-    if not isinstance(stmt, For) or stmt.kind != "serial" or not runs_in_pairs(stmt):
+    if not isinstance(stmt, For) or stmt.kind != "serial" or not runs_in_groups(stmt):
         return (stmt,)
     products = sum(isinstance(inner, Gemm) for inner in walk(stmt.body))
     if not any(isinstance(inner, Gemm) for inner in stmt.body) or int_value(stmt.start) is None:
@@ -67,22 +67,12 @@ def _settled(stmt: Stmt) -> Block:
 def _in_periods(loop: For, period: int) -> Block:
     """The loop over ``period`` trips at a time, and that over the trips left; nothing where this settles no
     branch."""
-    dtype = dtype_of(loop.var)
-    var = tirx.Var(str(loop.var.name), dtype)
-    places = [loop.start + var * period + number for number in range(period)]
     branches: dict[Stmt, tuple[bool | None, ...]]
-    branches = {stmt: sides(stmt.cond, loop, places, var) for stmt in loop.body if isinstance(stmt, If)}
+    branches = {stmt: sides(stmt.cond, loop, period) for stmt in loop.body if isinstance(stmt, If)}
     if not any(set(taken) == {True, False} for taken in branches.values()):
         return ()
-    trips = [
-        in_trip(replace(loop, body=_taken(loop.body, branches, number)), place)
-        for number, place in enumerate(places)
-    ]
-    analyzer, zero = sym.Analyzer(), tirx.const(0, dtype)
-    count = analyzer.simplify(tirx.max(loop.stop - loop.start, zero))
-    whole = tirx.floordiv(count, tirx.const(period, dtype))
-    made = replace(loop, var=var, start=zero, stop=whole, body=tuple(chain.from_iterable(trips)))
-    return (made, *_rest(loop, analyzer.simplify(loop.start + whole * period)))
+    groups, _ = in_groups(loop, [_taken(loop.body, branches, number) for number in range(period)])
+    return (groups, *_rest(loop, sym.Analyzer().simplify(loop.start + groups.stop * period)))
 
 
 def _taken(body: Block, branches: dict[Stmt, tuple[bool | None, ...]], number: int) -> Block:
