@@ -49,6 +49,12 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
     return (value for kind, _, value in _leaves(stmt) if kind is Value)
 
 
+def loads_of(*stmts: Stmt) -> Iterator[TensorLoad]:
+    """What the values load that statements themselves use; of the statements in their bodies with
+    :func:`tilec.ir.stmt.walk`."""
+    return (load for stmt in stmts for expr in expressions(stmt) for load in loads(expr))
+
+
 def buffers(stmt: Stmt) -> Iterator[Buffer]:
     """Every buffer that a statement itself reads or writes, as often as it names it."""
     yield from _memory(stmt, (*_READ, *_WRITTEN))
@@ -79,7 +85,7 @@ def _memory(stmt: Stmt, words: tuple[str, ...]) -> Iterator[Buffer]:
 
 @kept
 def _loaded(stmt: Stmt) -> tuple[Buffer, ...]:
-    return tuple(load.source for expr in expressions(stmt) for load in loads(expr))
+    return tuple(load.source for load in loads_of(stmt))
 
 
 def regions(stmt: Stmt) -> Iterator[Region]:

@@ -12,7 +12,7 @@ from tilec.ir.exprs import loads, same_all, uses
 from tilec.ir.extremes import extreme, parts
 from tilec.ir.nodes import Atomic, Block, If, Store, is_global, walk
 from tilec.ir.reductions import REDUCTIONS
-from tilec.ir.traits import expressions
+from tilec.ir.traits import expressions, loads_of
 from tilec.lowering.emission.storage import compute_type
 
 if TYPE_CHECKING:
@@ -145,5 +145,5 @@ def touches(block: Block, buffer: Var) -> int:
     count = 0
     for stmt in walk(block):
         count += isinstance(stmt, (Store, Atomic)) and stmt.buffer.same_as(buffer)
-        count += sum(load.source.same_as(buffer) for expr in expressions(stmt) for load in loads(expr))
+        count += sum(load.source.same_as(buffer) for load in loads_of(stmt))
     return count

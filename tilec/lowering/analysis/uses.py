@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tilec.ir.analysis.aliases import named
-from tilec.ir.exprs import loads
 from tilec.ir.foreign import addressed
 from tilec.ir.nodes import Alloc, Block, For, Launch, Stmt, Store, While, walk
 from tilec.ir.stmt import kept
-from tilec.ir.traits import buffers, expressions, written
+from tilec.ir.traits import buffers, expressions, loads_of, written
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -52,7 +51,7 @@ def reads_behind_writes(body: Block, names: frozenset[str]) -> bool:
     for stmt in walk(body):
         if isinstance(stmt, (For, While)) and _both(stmt.body, names):
             return True
-        read = {load.source for expr in expressions(stmt) for load in loads(expr)}
+        read = {load.source for load in loads_of(stmt)}
         if any(source not in changed for source in _global(read, names)) and changed:
             return True
         changed |= _global(written(stmt), names)

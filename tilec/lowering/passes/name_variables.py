@@ -13,7 +13,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from tilec.ir.analysis.renaming import renamed
-from tilec.ir.exprs import cast_to, int_value, loads, transform
+from tilec.ir.exprs import cast_to, int_value, transform
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes import (
     Alloc,
@@ -33,7 +33,7 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.nodes.threads import PER_THREAD
-from tilec.ir.traits import Rewriter, buffers, expressions, is_single
+from tilec.ir.traits import Rewriter, buffers, is_single, loads_of
 from tilec.lowering.analysis.uses import addressed_in
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
@@ -112,7 +112,7 @@ def _is_one(stmt: Alloc) -> bool:
 
 def first_loads(stmts: Iterable[Stmt]) -> Iterator[TensorLoad]:
     """Reads of the first element of whatever they read."""
-    found = (load for stmt in stmts for expr in expressions(stmt) for load in loads(expr))
+    found = loads_of(*stmts)
     return (load for load in found if all(int_value(index) == 0 for index in load.indices))
 
 

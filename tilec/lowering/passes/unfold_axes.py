@@ -14,7 +14,7 @@ from tvm import tirx
 
 from tilec.ir.exprs import inlined, int_value, loads, may_inline, walk
 from tilec.ir.nodes import Bind, Block, Parallel, Stmt, Store
-from tilec.ir.traits import expressions
+from tilec.ir.traits import loads_of
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.distinct import distinct
 from tilec.lowering.passes.base import BlockPass
@@ -44,7 +44,7 @@ def _unfolded(loop: Parallel) -> Parallel:
     known = values_of(names)
     if not may_inline((*store.indices, store.value), known):
         return loop
-    every = [load for stmt in loop.body for expr in expressions(stmt) for load in loads(expr)]
+    every = list(loads_of(*loop.body))
     own = [store.indices] if store.buffer.scope() in _TILES else []
     read = [tuple(load.indices) for load in every if load.source.scope() in _TILES]
     if not any(_is_part(inlined(index, known)) for indices in (*own, *read) for index in indices):

@@ -22,7 +22,7 @@ from tilec.backends.cuda.warp_roles.unfit import Unfit, about, check_cleared, ne
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import dtype_of, int_value, loads, substitute, uses
 from tilec.ir.nodes import Alloc, Bind, Copy, Fill, Gemm, Launch, Parallel, Pipelined, Stmt, Store
-from tilec.ir.traits import expressions
+from tilec.ir.traits import loads_of
 from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.passes.expand_copies import expand_copy
 
@@ -269,9 +269,7 @@ def _tail(after: tuple[Stmt, ...], gemm: Gemm) -> tuple[Parallel, ...]:
                 need(isinstance(inner, (Store, Bind)), "its epilogue is no plain arithmetic")
                 check_elements(inner, loop, {gemm.c.buffer})
         found.append(loop)
-    reads = [
-        load.source for loop in found for stmt in loop.body for e in expressions(stmt) for load in loads(e)
-    ]
+    reads = [load.source for loop in found for load in loads_of(*loop.body)]
     need(all(buffer.scope() in ("global", "local.fragment") for buffer in reads), "its epilogue reads tiles")
     return tuple(found)
 

@@ -11,7 +11,7 @@ from tvm.ir import TensorLoad, Var
 from tilec.backends.cuda.analysis.blocks.long_tiles import on_chip
 from tilec.backends.cuda.rows.meeting import MEET, Meeting
 from tilec.backends.cuda.warp_roles.unfit import need
-from tilec.ir.exprs import cast_to, dtype_of, inlined, int_value, loads, transform
+from tilec.ir.exprs import cast_to, dtype_of, inlined, int_value, transform
 from tilec.ir.nodes import (
     LOOPS,
     Atomic,
@@ -32,7 +32,7 @@ from tilec.ir.nodes import (
     walk,
     with_children,
 )
-from tilec.ir.traits import Rewriter, expressions, written
+from tilec.ir.traits import Rewriter, loads_of, written
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.passes.expand_copies import is_single
 
@@ -171,7 +171,7 @@ class Parts(Rewriter):
     def _asked(self, stmt: Stmt) -> Iterator[Place]:
         """The known columns that a statement reads, without those inside of a branch or a loop."""
         inside = (stmt,) if isinstance(stmt, (If, *LOOPS)) else walk((stmt,))
-        read = (load for each in inside for expr in expressions(each) for load in loads(expr))
+        read = loads_of(*inside)
         return (place for load in read if (place := self._place(load)) is not None)
 
     def _one(self, stmt: Stmt) -> Block:

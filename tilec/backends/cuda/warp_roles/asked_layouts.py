@@ -11,12 +11,11 @@ from tilec.backends.cuda.analysis.products.wgmma import ROWS
 from tilec.backends.cuda.nodes import WarpTile
 from tilec.backends.cuda.warp_roles.nodes import TileStore
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
-from tilec.ir.exprs import loads
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import canonical
 from tilec.ir.nodes import Alloc, Launch, walk
 from tilec.ir.roads import Loss, Road
-from tilec.ir.traits import expressions
+from tilec.ir.traits import loads_of
 
 #: Rows of an instruction that one warp holds, and columns that its lanes share.
 _WARP_ROWS, _WARP_COLUMNS = 16, 8
@@ -46,7 +45,7 @@ def _sums(store: TileStore) -> Iterator[tuple[str, Layout]]:
         return
     rows, columns = store.extents
     tile = WarpTile("", (rows // _WARP_ROWS, 1), (1, columns // _WARP_COLUMNS), 0)
-    for load in (each for stmt in walk(store.body) for expr in expressions(stmt) for each in loads(expr)):
+    for load in loads_of(*walk(store.body)):
         fragment = load.source
         if fragment.scope() == "local.fragment" and static_extents(fragment) == store.extents:
             yield str(fragment.name), accumulator_layout(tile)

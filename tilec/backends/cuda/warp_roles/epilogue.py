@@ -11,9 +11,9 @@ from tvm.ir import Call
 from tilec.backends.cuda.warp_roles.neighbours import stays_in_pairs
 from tilec.backends.cuda.warp_roles.tma import TENSORS
 from tilec.backends.cuda.warp_roles.unfit import about, need
-from tilec.ir.exprs import dtype_of, int_value, loads, substitute, uses, walk
+from tilec.ir.exprs import dtype_of, int_value, substitute, uses, walk
 from tilec.ir.nodes import Atomic, Parallel, Stmt, Store
-from tilec.ir.traits import expressions
+from tilec.ir.traits import expressions, loads_of
 from tilec.lowering.analysis.uses import written_in
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def check_elements(stmt: Stmt, loop: Parallel, fragments: set[Var]) -> None:
     with about(stmt, "use arithmetic, or one of " + ", ".join((*_CALLS, *_OF_WORDS))):
         for node in (part for expr in expressions(stmt) for part in walk(expr)):
             check_arithmetic(node)
-    touched = [(load.source, load.indices) for expr in expressions(stmt) for load in loads(expr)]
+    touched = [(load.source, load.indices) for load in loads_of(stmt)]
     if isinstance(stmt, (Store, Atomic)):
         touched.append((stmt.buffer, stmt.indices))
     for buffer, indices in touched:

@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.ir.exprs import choice_of, dtype_of, int_value, loads, substitute, transform, uses
-from tilec.ir.traits import expressions
+from tilec.ir.traits import expressions, loads_of
 from tilec.lowering.analysis.counted import counted
 
 if TYPE_CHECKING:
@@ -79,5 +79,5 @@ def stays_in_pairs(stmt: Stmt, loop_vars: tuple[Var, ...], fragments: Set[Var]) 
 
 
 def _held(body: Block, fragments: Set[Var]) -> list[TensorLoad]:
-    found = (load for stmt in body for expr in expressions(stmt) for load in loads(expr))
+    found = loads_of(*body)
     return [load for load in found if load.source in fragments]

@@ -17,7 +17,7 @@ from tilec.backends.cuda.warp_roles.twin_groups import with_joined_twins
 from tilec.errors import CompileError, UnsupportedError
 from tilec.ir.analysis.threads.counters import counted_once
 from tilec.ir.analysis.threads.in_order import in_order
-from tilec.ir.exprs import inlined, int_value, loads, same
+from tilec.ir.exprs import inlined, int_value, same
 from tilec.ir.nodes import (
     Alloc,
     Block,
@@ -34,7 +34,7 @@ from tilec.ir.nodes import (
     with_children,
 )
 from tilec.ir.nodes.barriers import BulkLoad, Group
-from tilec.ir.traits import buffers, expressions, regions
+from tilec.ir.traits import buffers, loads_of, regions
 from tilec.lowering.analysis.accesses import computed_values_of
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.scopes import ScopedRewrite
@@ -92,9 +92,7 @@ def _stages(tile: Var, body: Block) -> int | None:
     if tile.scope() != "shared.dyn" or len(tile.shape) < 3:
         return None
     users = [stmt for stmt in walk(body) if any(tile.same_as(name) for name in buffers(stmt))]
-    if not users or any(
-        load.source.same_as(tile) for stmt in users for expr in expressions(stmt) for load in loads(expr)
-    ):
+    if not users or any(load.source.same_as(tile) for load in loads_of(*users)):
         return None
     named = [region for stmt in users for region in regions(stmt) if region.buffer.same_as(tile)]
     names = computed_values_of(walk(body))

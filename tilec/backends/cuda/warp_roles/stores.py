@@ -17,7 +17,7 @@ from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.exprs import int_value, loads, uses
 from tilec.ir.nodes import Bind, Parallel, Store
 from tilec.ir.roads import Loss
-from tilec.ir.traits import expressions
+from tilec.ir.traits import expressions, loads_of
 from tilec.lowering.analysis.scopes import conditioned
 from tilec.lowering.emission.storage import element_bytes
 
@@ -109,7 +109,7 @@ def stores_alone(body: Block) -> bool:
 def _residual_map(loop: Parallel, rows: int, columns: int, facts: Facts, turned: bool) -> TensorMap | None:
     """The map of a tensor of 16-bit elements that the loop reads where it stores; None for none."""
     stored = {stmt.buffer for stmt in loop.body if isinstance(stmt, Store)}
-    for load in (each for stmt in loop.body for expr in expressions(stmt) for each in loads(expr)):
+    for load in loads_of(*loop.body):
         buffer = load.source
         wide = buffer.scope() != "global" or str(buffer.dtype) not in ("float16", "bfloat16")
         if (

@@ -15,7 +15,7 @@ from tvm.ir import Call, TensorLoad, Var
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.renaming import renamed
 from tilec.ir.analysis.threads.uniform import Uniformity
-from tilec.ir.exprs import all_of, conjuncts, loads
+from tilec.ir.exprs import all_of, conjuncts
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.interp.expressions import Compiler, State
 from tilec.ir.nodes import (
@@ -47,7 +47,7 @@ from tilec.ir.nodes.barriers import (
 from tilec.ir.nodes.threads import PER_THREAD, Sync
 from tilec.ir.places import place_of
 from tilec.ir.roads import Loss, Road
-from tilec.ir.traits import expressions, mentioned
+from tilec.ir.traits import loads_of, mentioned
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -111,7 +111,7 @@ def meets(block: Block) -> bool:
     """Whether the threads that run a block wait for each other in it, or read what others of them write."""
     stmts = list(walk(block))
     written = {stmt.buffer for stmt in stmts if isinstance(stmt, (Store, Atomic))}
-    read = {load.source for stmt in stmts for expr in expressions(stmt) for load in loads(expr)}
+    read = {load.source for load in loads_of(*stmts)}
     exchanged = any(buffer.scope() == "shared.dyn" for buffer in written & read)
     return exchanged or any(isinstance(stmt, Sync) and stmt.barrier is None for stmt in stmts)
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.products.tir import prefetch
-from tilec.ir.exprs import int_value, linear_in, loads, reads, uses
+from tilec.ir.exprs import int_value, linear_in, reads, uses
 from tilec.ir.nodes import Alloc, Block, Store, walk
-from tilec.ir.traits import expressions
+from tilec.ir.traits import loads_of
 from tilec.lowering.analysis.accumulations import dependents
 from tilec.lowering.analysis.exchanges import exchanges
 
@@ -26,7 +26,7 @@ def shared_elements(var: Var, body: Block, ctx: LaneContext) -> list[Var]:
     are its own."""
     moving = dependents(body, var)
     own = {stmt.buffer for stmt in walk(body) if isinstance(stmt, Alloc)}
-    read = {load.source for stmt in walk(body) for expr in expressions(stmt) for load in loads(expr)}
+    read = {load.source for load in loads_of(*walk(body))}
     found: dict[Var, None] = {}
     for stmt in walk(body):
         if not isinstance(stmt, Store) or stmt.buffer in own or stmt.buffer not in read:

@@ -15,9 +15,8 @@ from tilec.backends.cpu.emit.numbers.bfloat16 import nearest_bfloat16
 from tilec.backends.cpu.emit.vectors.table_forms import looked_up
 from tilec.backends.cpu.nodes import MicroGemm, PackWords
 from tilec.backends.cpu.products.forms.word_forms import word_form
-from tilec.ir.exprs import loads
 from tilec.ir.nodes import Alloc, Fill, Store, walk
-from tilec.ir.traits import buffers, expressions
+from tilec.ir.traits import buffers, loads_of
 from tilec.lowering.emission.storage import convert
 from tilec.lowering.math.vectors import lanes_of
 
@@ -54,7 +53,7 @@ def rounded_operand(value: Expr, functions: dict[str, str]) -> Expr | None:
 def _only_writes(stmt: Stmt, tile: Var) -> bool:
     if not isinstance(stmt, (Store, Fill)):
         return False
-    return not any(load.source.same_as(tile) for expr in expressions(stmt) for load in loads(expr))
+    return not any(load.source.same_as(tile) for load in loads_of(stmt))
 
 
 def _takes_zeros(stmt: Stmt, tile: Var) -> bool:

@@ -25,9 +25,9 @@ from tilec.backends.cpu.products.staged_operands import (
     of_one_type,
     without_unread,
 )
-from tilec.ir.exprs import cast_to, dtype_of, int_value, loads, transform, uses
+from tilec.ir.exprs import cast_to, dtype_of, int_value, transform, uses
 from tilec.ir.nodes import Bind, Copy, For, If, Parallel, Pipelined, Stmt, Store, While
-from tilec.ir.traits import expressions, written
+from tilec.ir.traits import loads_of, written
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.analysis.uses import addressed_in
 from tilec.lowering.emission.access import exists
@@ -74,9 +74,7 @@ class _InPlace(StagedOperands):
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """Finds the tiles that stay."""
-        self.kept |= {
-            load.source for expr in expressions(stmt) for load in loads(expr) if not self._once(load)
-        }
+        self.kept |= {load.source for load in loads_of(stmt) if not self._once(load)}
         depth = len(self.loops)
         self.loops += _loop_vars(stmt)
         result = super().stmt(stmt)

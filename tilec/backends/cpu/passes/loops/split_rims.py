@@ -36,7 +36,7 @@ from tilec.ir.exprs import (
 )
 from tilec.ir.exprs import walk as parts_of
 from tilec.ir.nodes import Block, For, If, Parallel, Stmt, walk
-from tilec.ir.traits import Rewriter, defined, expressions
+from tilec.ir.traits import Rewriter, defined, loads_of
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
@@ -148,7 +148,7 @@ class _Lane:
 
     def needs(self, body: Block) -> list[_Need]:
         """What the last indices of all elements that a body reads need."""
-        found = (load for stmt in walk(body) for expr in expressions(stmt) for load in loads(expr))
+        found = loads_of(*walk(body))
         last = (inlined(load.indices[-1], self.names) for load in found)
         distances = (part for index in last for node in parts_of(index) for part in self.distances(node))
         needs = (self._need(distance) for distance in each_once(distances))

@@ -32,7 +32,7 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.places import place_of
 from tilec.ir.schedule import Schedule
-from tilec.ir.traits import expressions
+from tilec.ir.traits import loads_of
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.regions import is_whole
 from tilec.lowering.parted import HOST_TASKS, Parted
@@ -123,7 +123,7 @@ def _epilogue(after: Block, gemm: Gemm) -> Parallel:
         raise _Unfit(why)
     same = [int_value(extent) for extent in loop.extents] == [int_value(size) for size in gemm.c.extent]
     _need(same and len(loop.vars) == _AXES, why)
-    reads = (load for stmt in walk(loop.body) for expr in expressions(stmt) for load in loads(expr))
+    reads = loads_of(*walk(loop.body))
     own = [load.indices for load in reads if load.source.same_as(gemm.c.buffer)]
     alone = all(index.same_as(var) for found in own for index, var in zip(found, loop.vars, strict=True))
     _need(alone, "its epilogue reads sums across elements")

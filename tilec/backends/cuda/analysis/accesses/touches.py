@@ -34,9 +34,9 @@ from tilec.backends.cuda.nodes import (
     TurnTile,
     WarpGemm,
 )
-from tilec.ir.exprs import int_value, loads
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Atomic, Stmt, Store, is_global
-from tilec.ir.traits import expressions, scratch
+from tilec.ir.traits import loads_of, scratch
 from tilec.lowering.analysis.accesses import Access, accesses
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def touched(stmt: Stmt, owners: Owners) -> Touched:
         items = accesses(stmt.body)
         reads = _shared(item.buffer for item in items if not item.is_write)
         return Touched(reads, starts=_shared(item.buffer for item in items if item.is_write))
-    found = [load for expr in expressions(stmt) for load in loads(expr)]
+    found = list(loads_of(stmt))
     reads = _one_by_one([Access(load.source, tuple(load.indices), False) for load in found], owners)
     own = frozenset(map(Use, scratch(stmt)))
     if isinstance(stmt, (Store, Atomic, JoinThreads)):

@@ -14,11 +14,10 @@ from tilec.backends.cuda.analysis.layouts.tiles import every_element
 from tilec.backends.cuda.analysis.pipelines.versions import with_buffers
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.errors import UnsupportedError
-from tilec.ir.exprs import loads
 from tilec.ir.layout_algebra import thread_terms
 from tilec.ir.nodes import Alloc, Atomic, Bind, If, Stmt, Store
 from tilec.ir.places import place_of
-from tilec.ir.traits import expressions
+from tilec.ir.traits import loads_of
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -33,7 +32,7 @@ def staged_scalars(
     there and back. Fragments that every thread holds whole stay where they are."""
     if isinstance(stmt, ThreadLoop):
         return [], stmt, []
-    named = {load.source: None for expr in expressions(stmt) for load in loads(expr)}
+    named = {load.source: None for load in loads_of(stmt)}
     written = stmt.buffer if isinstance(stmt, Store) else None
     if written is not None:
         named[written] = None

@@ -12,9 +12,9 @@ from tilec.backends.cuda.analysis.layouts.tiles import clears, is_whole, static_
 from tilec.backends.cuda.analysis.products.fit_operands import multiplied_as
 from tilec.backends.cuda.analysis.products.mma import STEP_BYTES, dtypes, extents
 from tilec.backends.cuda.limits import has_wgmma
-from tilec.ir.exprs import int_value, loads, reads
+from tilec.ir.exprs import int_value, reads
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Gemm, Launch, Parallel, Region, Stmt, Store, walk
-from tilec.ir.traits import buffers, expressions, written
+from tilec.ir.traits import buffers, expressions, loads_of, written
 from tilec.lowering.analysis.uses import addressed_in
 from tilec.lowering.analysis.whole_stores import stores_each_in_order
 from tilec.lowering.emission.storage import element_bytes
@@ -169,7 +169,7 @@ def fills(loop: Parallel) -> bool:
 
 
 def _sources(loop: Parallel) -> set[Var]:
-    return {load.source for stmt in loop.body for expr in expressions(stmt) for load in loads(expr)}
+    return {load.source for load in loads_of(*loop.body)}
 
 
 def _is_held(buffer: Var) -> bool:

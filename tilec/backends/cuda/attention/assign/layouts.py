@@ -20,10 +20,10 @@ from tilec.backends.cuda.warp_roles.nodes import TensorMap
 from tilec.backends.cuda.warp_roles.tma import box_map
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
-from tilec.ir.exprs import int_value, loads
+from tilec.ir.exprs import int_value
 from tilec.ir.layout_algebra import canonical
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, walk
-from tilec.ir.traits import expressions
+from tilec.ir.traits import loads_of
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import rewrite_blocks
 from tilec.lowering.passes.expand_copies import ExpandCopies
@@ -90,7 +90,7 @@ def _check_words(block: Block, warpgroups: int) -> None:
                 remedy="use it in products, or in loops over fragments of the same shape",
             )
     for stmt in walk(block):
-        read = {load.source for expr in expressions(stmt) for load in loads(expr)}
+        read = {load.source for load in loads_of(stmt)}
         alone = isinstance(stmt, ThreadLoop) and len(stmt.body) == 1
         written = {stmt.dst.buffer} if isinstance(stmt, BlockReduce) else set()
         if isinstance(stmt, ThreadLoop) and not alone:

@@ -11,9 +11,9 @@ from tilec.backends.cuda.attention.passes.rewriting import touched
 from tilec.backends.cuda.nodes import TurnTile
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
-from tilec.ir.exprs import int_value, loads
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Block, Copy, Gemm, Parallel, Pipelined, Stmt, is_global, walk
-from tilec.ir.traits import buffers, expressions
+from tilec.ir.traits import buffers, loads_of
 from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.emission.storage import element_bytes
 
@@ -90,7 +90,7 @@ def _is_filled(tile: Var, copies: list[Copy], body: Block) -> bool:
 def check_places(producer: Block, written: set[Var]) -> None:
     """Unfit where the places of loads are looked up in what the launch writes."""
     for stmt in walk(producer):
-        tables = {load.source for expr in expressions(stmt) for load in loads(expr)}
+        tables = {load.source for load in loads_of(stmt)}
         for table in tables & written:
             raise Unfit(
                 f"places of loads are looked up in {table.name}, which the launch writes",

@@ -20,7 +20,7 @@ from tvm.ir import Var
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.ir.exprs import loads
 from tilec.ir.nodes import Bind, Store
-from tilec.ir.traits import expressions
+from tilec.ir.traits import loads_of
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class FirstReads:
         if type(loop) is not ThreadLoop or not all(isinstance(stmt, (Bind, Store)) for stmt in loop.body):
             return None
         stored = [stmt.buffer for stmt in loop.body if isinstance(stmt, Store) and stmt.buffer in ctx.places]
-        found = [load.source for stmt in loop.body for expr in expressions(stmt) for load in loads(expr)]
+        found = [load.source for load in loads_of(*loop.body)]
         tiles = frozenset(tile for tile in found if tile in ctx.places)
         apart = all(_are_apart(tile, other, ctx) for tile in tiles for other in stored)
         return FirstReads(loop, tiles, ctx) if tiles and stored and apart else None

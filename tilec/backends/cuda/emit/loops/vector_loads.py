@@ -22,7 +22,7 @@ from tilec.backends.cuda.emit.loops.vector_moves import (
 from tilec.backends.cuda.emit.loops.vector_scope import VectorScope
 from tilec.ir.exprs import dtype_of, loads, same, uses
 from tilec.ir.nodes import Bind, For, walk
-from tilec.ir.traits import expressions
+from tilec.ir.traits import expressions, loads_of
 from tilec.lowering.analysis.accesses import Access
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class VectorLoads:
         place is known go first: one that waits for another holds up all behind it."""
         inner = {stmt.var for stmt in walk(self.body) if isinstance(stmt, Bind)}
         inner |= {stmt.var for stmt in walk(self.body) if isinstance(stmt, For)}
-        found = [load for stmt in walk(self.body) for expr in expressions(stmt) for load in loads(expr)]
+        found = list(loads_of(*walk(self.body)))
         found.sort(key=lambda load: _depth(load, self.ctx))
         return [part for load in found for part in self._hoist(load, inner)]
 

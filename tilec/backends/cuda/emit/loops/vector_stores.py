@@ -27,7 +27,7 @@ from tilec.backends.cuda.limits import added_at_once, has_tma
 from tilec.backends.cuda.nodes import AheadLoop, RemoteStore
 from tilec.ir.exprs import loads, same, same_all, uses
 from tilec.ir.nodes import Atomic, Bind, Stmt, Store, walk
-from tilec.ir.traits import expressions
+from tilec.ir.traits import loads_of
 from tilec.lowering.analysis.accesses import Access, accesses, updated_in_place
 from tilec.lowering.emission.storage import element_bytes
 
@@ -68,7 +68,7 @@ class VectorStores:
     def plan(self) -> None:
         """Which stores wait for the vectors that the body writes element by element: all stores to a buffer,
         in their order, or none."""
-        read = {load.source for stmt in walk(self.body) for e in expressions(stmt) for load in loads(e)}
+        read = {load.source for load in loads_of(*walk(self.body))}
         read -= updated_in_place(self.body, self.var, self.scope.stmt.extents[-1])
         stores = [stmt for stmt in walk(self.body) if isinstance(stmt, Store) and stmt.buffer not in read]
         for buffer in dict.fromkeys(stmt.buffer for stmt in stores):

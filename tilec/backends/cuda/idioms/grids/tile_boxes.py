@@ -14,14 +14,13 @@ from tilec.ir.exprs import (
     inlined,
     int_value,
     linear_in,
-    loads,
     operands,
     same,
     uses,
     walk,
 )
 from tilec.ir.nodes import Bind, Block, Copy, For, Parallel, Pipelined, Stmt, Store, children, is_global
-from tilec.ir.traits import expressions
+from tilec.ir.traits import loads_of
 from tilec.lowering.analysis.distinct import distinct
 from tilec.lowering.analysis.whole_numbers import WholeNumbers, is_zero
 
@@ -92,7 +91,7 @@ class _Boxes:
                 found.append((region.buffer, region is stmt.dst, region.start, sizes))
         if isinstance(stmt, Store):
             found.append((stmt.buffer, True, stmt.indices, (1,) * len(stmt.indices)))
-        for load in (load for expr in expressions(stmt) for load in loads(expr)):
+        for load in loads_of(stmt):
             found.append((load.source, False, tuple(load.indices), (1,) * len(load.indices)))
         for buffer, is_written, start, extents in found:
             if not is_global(buffer):

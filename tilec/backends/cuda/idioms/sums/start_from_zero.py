@@ -10,9 +10,9 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.layouts.tiles import static_extents, whole_tile
 from tilec.backends.cuda.idioms.writings import Writing, writings
 from tilec.ir.analysis.aliases import named
-from tilec.ir.exprs import dtype_of, int_value, loads, substitute
+from tilec.ir.exprs import dtype_of, int_value, substitute
 from tilec.ir.nodes import Block, Fill, For, Gemm, Launch, Parallel, Pipelined, Stmt, Store, walk
-from tilec.ir.traits import buffers, expressions
+from tilec.ir.traits import buffers, loads_of
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import touches, written_in
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
@@ -74,7 +74,7 @@ def _only_sums(loop: For | Pipelined, tile: Var) -> bool:
         and stmt.c.buffer.same_as(tile)
         and int_value(stmt.clear) == 0
         and not any(tile.same_as(region.buffer) for region in (stmt.a, stmt.b))
-        and not any(load.source.same_as(tile) for expr in expressions(stmt) for load in loads(expr))
+        and not any(load.source.same_as(tile) for load in loads_of(stmt))
         for stmt in users
     )
 

@@ -17,7 +17,7 @@ from tvm.ir import TensorLoad
 from tilec.backends.cuda.idioms.flow import is_read_next, overwrites, reads
 from tilec.backends.cuda.idioms.writings import Writing, writings
 from tilec.ir.analysis.aliases import named
-from tilec.ir.exprs import cast_to, dtype_of, int_value, loads, same_all, substitute, transform
+from tilec.ir.exprs import cast_to, dtype_of, int_value, same_all, substitute, transform
 from tilec.ir.nodes import (
     LOOPS,
     Block,
@@ -33,7 +33,7 @@ from tilec.ir.nodes import (
     with_children,
 )
 from tilec.ir.nodes import walk as walk_statements
-from tilec.ir.traits import buffers, expressions
+from tilec.ir.traits import buffers, loads_of
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import touches, written_in
 from tilec.lowering.passes.base import LaunchPass
@@ -188,9 +188,7 @@ class Reader:
         shared = self._writing.sources & written_in((made,))
         if not shared:
             return True
-        every = [
-            load for stmt in walk_statements((made,)) for expr in expressions(stmt) for load in loads(expr)
-        ]
+        every = list(loads_of(*walk_statements((made,))))
         alone = len(stores) == 1 and stores[0].buffer in shared
         return alone and all(
             same_all(tuple(load.indices), stores[0].indices)

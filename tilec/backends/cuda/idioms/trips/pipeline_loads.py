@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.layouts.tiles import static_extents
-from tilec.ir.exprs import dtype_of, int_value, loads
+from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import (
     Alloc,
     Block,
@@ -24,7 +24,7 @@ from tilec.ir.nodes import (
     Stmt,
     walk,
 )
-from tilec.ir.traits import expressions
+from tilec.ir.traits import loads_of
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.emission.storage import element_bytes
@@ -92,7 +92,7 @@ def _is_load(copy: Copy) -> bool:
 def _runs_ahead(copies: list[Copy], loop: For) -> bool:
     """Whether copies read tensors, and places, that nothing in the loop writes."""
     written = written_in(loop.body)
-    places = {load.source for copy in copies for expr in expressions(copy) for load in loads(expr)}
+    places = {load.source for load in loads_of(*copies)}
     return not written & (places | {copy.src.buffer for copy in copies})
 
 

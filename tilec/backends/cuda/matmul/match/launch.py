@@ -37,7 +37,7 @@ from tilec.ir.nodes import (
     is_global,
 )
 from tilec.ir.nodes import walk as walk_statements
-from tilec.ir.traits import buffers, expressions
+from tilec.ir.traits import buffers, expressions, loads_of
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.scopes import conditioned
 from tilec.lowering.analysis.uses import written_in
@@ -220,7 +220,7 @@ def _loop_parts(
         other,
         "keep T.copy of the operands and T.gemm in the loop, and move the rest before or behind it",
     )
-    reading = next((stmt for stmt in inner for expr in expressions(stmt) for _ in loads(expr)), None)
+    reading = next((stmt for stmt in inner for _ in loads_of(stmt)), None)
     need(
         reading is None,
         "its loop reads memory for addresses",

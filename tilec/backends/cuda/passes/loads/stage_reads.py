@@ -20,7 +20,7 @@ from tilec.backends.cuda.analysis.layouts.tiles import is_whole, whole_tile
 from tilec.backends.cuda.limits import has_tma
 from tilec.backends.cuda.statement_roles.boxes.loaded_boxes import tile_of_box
 from tilec.backends.cuda.statement_roles.split.loads import filled
-from tilec.ir.exprs import each_once, inlined, int_value, loads, uses
+from tilec.ir.exprs import each_once, inlined, int_value, uses
 from tilec.ir.nodes import (
     Alloc,
     Copy,
@@ -34,7 +34,7 @@ from tilec.ir.nodes import (
     is_global,
     walk,
 )
-from tilec.ir.traits import expressions
+from tilec.ir.traits import loads_of
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.element_boxes import box_of
 from tilec.lowering.analysis.scopes import ScopedRewrite
@@ -117,7 +117,7 @@ class _Staging(ScopedRewrite):
             return [loop]
         copies: list[Stmt] = []
         read: list[tuple[TensorLoad, Expr]] = []
-        every = (load for stmt in walk(loop.body) for expr in expressions(stmt) for load in loads(expr))
+        every = loads_of(*walk(loop.body))
         names = values_of(walk(loop.body))
         for load in each_once(load for load in every if is_global(load.source)):
             indices = [inlined(index, names) for index in load.indices]

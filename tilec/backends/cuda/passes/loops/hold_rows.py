@@ -35,7 +35,7 @@ from tilec.ir.exprs import (
 )
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Block, If, Launch, Parallel, Stmt, walk
-from tilec.ir.traits import defined, expressions
+from tilec.ir.traits import defined, expressions, loads_of
 from tilec.lowering.analysis.accesses import accesses, values_of
 from tilec.lowering.analysis.uses import changed_in, order_counts
 from tilec.lowering.emission.storage import element_bytes
@@ -140,7 +140,7 @@ def _under_conditions(body: Block) -> Iterator[TensorLoad]:
     """What a loop reads under a condition: in a branch, or in one of the values of a choice."""
     for stmt in walk(body):
         inner = walk((*stmt.then, *stmt.orelse)) if isinstance(stmt, If) else ()
-        yield from (load for each in inner for value in expressions(each) for load in loads(value))
+        yield from loads_of(*inner)
         choices = (choice_of(node) for value in expressions(stmt) for node in walk_expr(value))
         sides = (side for choice in choices if choice is not None for side in choice[1:])
         yield from (load for side in sides for load in loads(side))

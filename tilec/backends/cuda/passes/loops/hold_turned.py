@@ -19,10 +19,10 @@ from tilec.backends.cuda.analysis.layouts.held_alike import held_alike, sums_in
 from tilec.backends.cuda.analysis.layouts.loops import loop_extents
 from tilec.backends.cuda.analysis.layouts.two_loops import run_along
 from tilec.backends.cuda.limits import has_tma
-from tilec.ir.exprs import cast_to, dtype_of, int_value, loads, same_all
+from tilec.ir.exprs import cast_to, dtype_of, int_value, same_all
 from tilec.ir.hints import Hints
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, Parallel, Stmt, Store, walk
-from tilec.ir.traits import expressions
+from tilec.ir.traits import loads_of
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
@@ -87,7 +87,7 @@ def _row(loop: Parallel, store: Store) -> int | None:
 def _computes(loop: Parallel, row: int, sums: Set[Var]) -> bool:
     """Whether what a loop stores is more than an element of a fragment, and the elements of ``sums`` that it
     reads are those of the transposed place alone."""
-    found = [load for stmt in loop.body for expr in expressions(stmt) for load in loads(expr)]
+    found = list(loads_of(*loop.body))
     held = [load for load in found if load.source in sums]
     across = all(same_all(load.indices, (loop.vars[row], loop.vars[1 - row])) for load in held)
     store = loop.body[-1]

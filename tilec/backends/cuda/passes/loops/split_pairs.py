@@ -13,7 +13,7 @@ from tilec.backends.cuda.analysis.layouts.held_alike import held_alike, sums_in
 from tilec.backends.cuda.analysis.layouts.loops import loop_extents, loop_lines
 from tilec.ir.exprs import dtype_of, loads, same, transform
 from tilec.ir.nodes import Bind, Block, Launch, Parallel, Stmt, Store, is_global, walk
-from tilec.ir.traits import Rewriter, expressions
+from tilec.ir.traits import Rewriter, loads_of
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.counted import counted
 from tilec.lowering.at_values import at_values
@@ -92,7 +92,7 @@ def _is_apart(loop: Parallel, held: Set[Var]) -> bool:
 def _once(body: list[Stmt]) -> Block:
     """Statements that read an element of a tensor, which several of them read, once."""
     written = {stmt.buffer for stmt in body if isinstance(stmt, Store)}
-    found = [load for stmt in body for expr in expressions(stmt) for load in loads(expr)]
+    found = list(loads_of(*body))
     names: list[tuple[TensorLoad, Var]] = []
     for position, load in enumerate(found):
         outside = is_global(load.source) and load.source not in written

@@ -21,11 +21,11 @@ from tilec.backends.cuda.analysis.pipelines.versions import parity
 from tilec.backends.cuda.nodes import GiveBack, ProductsWait, WarpgroupProduct
 from tilec.backends.cuda.passes.waits.place_shared import sharing
 from tilec.ir.analysis.jumps import jumps
-from tilec.ir.exprs import int_value, loads, same
+from tilec.ir.exprs import int_value, same
 from tilec.ir.nodes import Alloc, Bind, Block, For, If, Launch, Stmt, Store, children, walk, with_children
 from tilec.ir.nodes.barriers import Arrive, NamedArrive, WaitPhase, WaitProducts
 from tilec.ir.nodes.threads import Sync
-from tilec.ir.traits import buffers, expressions, regions, written
+from tilec.ir.traits import buffers, loads_of, regions, written
 from tilec.lowering.passes.base import LaunchPass
 
 #: Stages of a ring that products under way may hold when the next one is waited for.
@@ -261,9 +261,7 @@ def _alternates(tile: Var, loop: For) -> bool:
 def _is_of_parity(stmt: Stmt, tile: Var, trip: Var) -> bool:
     """Whether all that a statement names of a tile is the version of a trip."""
     found = [region.start[0] for region in regions(stmt) if region.buffer.same_as(tile)]
-    found += [
-        load.indices[0] for expr in expressions(stmt) for load in loads(expr) if load.source.same_as(tile)
-    ]
+    found += [load.indices[0] for load in loads_of(stmt) if load.source.same_as(tile)]
     if isinstance(stmt, Store) and stmt.buffer.same_as(tile):
         found.append(stmt.indices[0])
     return bool(found) and all(same(place, parity(trip)) for place in found)

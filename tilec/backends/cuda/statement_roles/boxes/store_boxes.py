@@ -19,10 +19,9 @@ from tilec.backends.cuda.statement_roles.boxes.loaded_boxes import check_box
 from tilec.backends.cuda.statement_roles.rings.plan import is_of_boxes
 from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
-from tilec.ir.exprs import loads
 from tilec.ir.nodes import LOOPS, Alloc, Atomic, Copy, Kernel, Launch, Parallel, Stmt, walk
 from tilec.ir.options import NO_ROLES
-from tilec.ir.traits import expressions, regions, written
+from tilec.ir.traits import loads_of, regions, written
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.analysis.scopes import ScopedRewrite
@@ -181,5 +180,5 @@ def _is_store(stmt: Copy) -> bool:
 
 def _read(stmt: Stmt) -> Iterator[Var]:
     """The buffers that a statement reads itself, and those that it updates."""
-    yield from (load.source for expr in expressions(stmt) for load in loads(expr))
+    yield from (load.source for load in loads_of(stmt))
     yield from ({region.buffer for region in regions(stmt)} - set(written(stmt)))

@@ -26,7 +26,7 @@ from tilec.backends.cuda.analysis.products.wgmma import STEP_BYTES, Chooser
 from tilec.backends.cuda.nodes import GiveBack
 from tilec.backends.cuda.statement_roles.operands.alternate_operands import loops_of_groups
 from tilec.ir.analysis.renaming import copied
-from tilec.ir.exprs import dtype_of, int_value, loads, same_all, transform
+from tilec.ir.exprs import dtype_of, int_value, same_all, transform
 from tilec.ir.nodes import (
     Alloc,
     Assume,
@@ -43,7 +43,7 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.nodes.barriers import Group, WaitPhase
-from tilec.ir.traits import buffers, expressions, written
+from tilec.ir.traits import buffers, loads_of, written
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import sets_variable, uses_itself
 from tilec.lowering.emission.storage import element_bytes
@@ -130,7 +130,7 @@ class _Trip:
         stmt, others = self.ahead[place], (*self.ahead[place + 1 :], *self.makers, self.product, *self.behind)
         if not isinstance(stmt, Parallel):
             return False
-        read = [load for inner in walk((stmt,)) for expr in expressions(inner) for load in loads(expr)]
+        read = list(loads_of(*walk((stmt,))))
         made = {buffer for inner in walk((stmt,)) for buffer in written(inner)}
         needed = {buffer for other in walk(others) for buffer in buffers(other)}
         return bool(read) and all(load.source.scope() == "global" for load in read) and not made & needed
@@ -264,7 +264,7 @@ def _converts(loop: Parallel) -> bool:
 def _is_own(loop: Parallel, shape: tuple[int, ...], own: Sequence[Var]) -> bool:
     """Whether an iteration stores its element of a fragment, and reads others of ``own`` at that element."""
     store = _store(loop)
-    read = [load.indices for stmt in loop.body for expr in expressions(stmt) for load in loads(expr)
+    read = [load.indices for load in loads_of(*loop.body)
             if load.source in own]  # fmt: skip
     extents = tuple(int_value(extent) for extent in loop.extents)
     return (

@@ -18,7 +18,7 @@ from tilec.backends.cuda.statement_roles.boxes.loaded_boxes import check_box
 from tilec.backends.cuda.statement_roles.split.slices import Program
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
 from tilec.ir.analysis.renaming import copied
-from tilec.ir.exprs import dtype_of, inlined, int_value, loads, substitute
+from tilec.ir.exprs import dtype_of, inlined, int_value, substitute
 from tilec.ir.nodes import (
     LOOPS,
     PRODUCTS,
@@ -37,7 +37,7 @@ from tilec.ir.nodes import (
     walk,
     with_children,
 )
-from tilec.ir.traits import expressions
+from tilec.ir.traits import loads_of
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.memory import tile_bytes
@@ -95,7 +95,7 @@ def filled(stmt: Stmt) -> Var | None:
     store = store_of(stmt) if isinstance(stmt, Parallel) else None
     if store is None or str(store.buffer.scope()) != "shared.dyn":
         return None
-    found = {each.source for part in walk((stmt,)) for expr in expressions(part) for each in loads(expr)}
+    found = {each.source for each in loads_of(*walk((stmt,)))}
     vectors = all(is_global(buffer) or _is_vector(buffer) for buffer in found - {store.buffer})
     return store.buffer if any(map(is_global, found)) and vectors and store.buffer not in found else None
 

@@ -16,9 +16,9 @@ from tilec.backends.cuda.analysis.accesses.gathers import store_of
 from tilec.backends.cuda.analysis.layouts.tiles import static_extents
 from tilec.backends.cuda.analysis.pipelines.versions import with_buffers
 from tilec.backends.cuda.statement_roles.split.loads import filled, is_loop
-from tilec.ir.exprs import loads, same_all
+from tilec.ir.exprs import same_all
 from tilec.ir.nodes import Alloc, Block, Gemm, Launch, Parallel, Stmt, Store, children, walk, with_children
-from tilec.ir.traits import expressions
+from tilec.ir.traits import loads_of
 from tilec.lowering.analysis.uses import addressed_in, touches, uses_itself
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _changes(stmt: Stmt, tile: Var) -> bool:
     store = store_of(stmt) if isinstance(stmt, Parallel) else None
     if store is None or not store.buffer.same_as(tile):
         return False
-    own = [load for part in walk((stmt,)) for expr in expressions(part) for load in loads(expr)
+    own = [load for load in loads_of(*walk((stmt,)))
            if load.source.same_as(tile)]  # fmt: skip
     return bool(own) and all(same_all(tuple(load.indices), tuple(store.indices)) for load in own)
 

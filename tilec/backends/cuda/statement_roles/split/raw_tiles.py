@@ -37,7 +37,7 @@ from tilec.ir.nodes import (
     children,
     walk,
 )
-from tilec.ir.traits import defined, expressions
+from tilec.ir.traits import defined, loads_of
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.counted import counted
 from tilec.lowering.analysis.scopes import ScopedRewrite
@@ -260,5 +260,5 @@ def _is_vector(buffer: Var) -> bool:
 
 def _tensors(loop: Parallel) -> list[TensorLoad]:
     """The elements of tensors that a loop reads, each once."""
-    every = (load for stmt in loop.body for expr in expressions(stmt) for load in loads(expr))
+    every = loads_of(*loop.body)
     return each_once(load for load in every if str(load.source.scope()) == "global")

@@ -24,7 +24,7 @@ from tilec.ir.exprs import int_value, loads
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Alloc, Bind, Block, Break, Continue, For, Launch, Region, Stmt, children, walk
 from tilec.ir.nodes.barriers import WaitPhase
-from tilec.ir.traits import buffers, expressions, written
+from tilec.ir.traits import buffers, expressions, loads_of, written
 from tilec.lowering.analysis.uses import changed_in
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Pairs:
         for stmt in walk(block[:end]):
             stores = any(buffer.scope() in TENSORS for buffer in written(stmt))
             need(not stores, "it stores in front of its last products", stmt)
-            found = [load for expr in expressions(stmt) for load in loads(expr)]
+            found = list(loads_of(stmt))
             there = not any(load.source.scope() in TENSORS and self._differs(load) for load in found)
             need(there, "a block outside of the grid would look up what is not there", stmt)
         return block[:end], block[end:]

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.nodes import BoxLoad
 from tilec.backends.cuda.statement_roles.trips.conflicts import is_known, touched
-from tilec.ir.exprs import loads
 from tilec.ir.nodes import Bind, Block, For, Gemm, Launch, Stmt, Store, walk
 from tilec.ir.nodes.barriers import Group, WaitPhase
-from tilec.ir.traits import expressions
+from tilec.ir.traits import loads_of
 from tilec.lowering.analysis.uses import changed_in
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
@@ -85,7 +84,7 @@ class _Mover:
         """Whether a statement does nothing but bring elements of tensors to a variable."""
         if not isinstance(stmt, Store) or stmt.buffer.scope() not in _VARIABLES:
             return False
-        sources = {load.source for expr in expressions(stmt) for load in loads(expr)}
+        sources = {load.source for load in loads_of(stmt)}
         return bool(sources) and all(map(self._is_steady, sources))
 
     def _is_steady(self, source: Var) -> bool:

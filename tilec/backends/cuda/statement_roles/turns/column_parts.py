@@ -13,9 +13,9 @@ from tvm.ir import Expr, TensorLoad, Var
 
 from tilec.backends.cuda.analysis.layouts.tiles import is_whole, static_extents, whole_tile
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need
-from tilec.ir.exprs import dtype_of, int_value, loads, transform
+from tilec.ir.exprs import dtype_of, int_value, transform
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Gemm, Parallel, Region, Stmt, Store, children, walk
-from tilec.ir.traits import Rewriter, expressions
+from tilec.ir.traits import Rewriter, loads_of
 from tilec.lowering.analysis.uses import used_in, written_in
 
 
@@ -83,7 +83,7 @@ class ColumnParts:
         for stmt in walk(loop.body):
             if isinstance(stmt, Store) and stmt.buffer in self.wide:
                 yield stmt.indices[-1]
-            found = (load for expr in expressions(stmt) for load in loads(expr))
+            found = loads_of(stmt)
             yield from (load.indices[-1] for load in found if load.source in self.wide)
 
 

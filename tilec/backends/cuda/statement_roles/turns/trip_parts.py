@@ -14,10 +14,10 @@ from tilec.backends.cuda.idioms.flow import begins_anew
 from tilec.backends.cuda.nodes import GiveBack
 from tilec.backends.cuda.statement_roles.trips.conflicts import is_known, touched
 from tilec.backends.cuda.warp_roles.unfit import need
-from tilec.ir.exprs import int_value, loads
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Assume, Bind, Block, For, Gemm, Launch, Stmt, walk
 from tilec.ir.nodes.barriers import WaitPhase
-from tilec.ir.traits import expressions, written
+from tilec.ir.traits import loads_of, written
 from tilec.lowering.analysis.uses import sets_variable, touches, used_in, written_in
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _check(parts: TripParts, body: Sequence[Stmt], launch: Launch) -> None:
 
 
 def _reads_fragments(block: Block) -> bool:
-    found = (load.source for stmt in block for expr in expressions(stmt) for load in loads(expr))
+    found = (load.source for load in loads_of(*block))
     return any(source.scope() == _HELD for source in found)
 
 

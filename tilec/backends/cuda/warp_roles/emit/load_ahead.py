@@ -14,7 +14,7 @@ from tilec.backends.cuda.analysis.products.wgmma import ROWS
 from tilec.backends.cuda.warp_roles.emit.build import i32, let, move, put, registers, when
 from tilec.ir.exprs import loads, same, uses
 from tilec.ir.nodes import Atomic, Bind, Store
-from tilec.ir.traits import expressions
+from tilec.ir.traits import loads_of
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _loads(stmt: TileStore, ctx: TileContext) -> list[TensorLoad]:
     found: list[TensorLoad] = []
     bound = {inner.var for inner in stmt.body if isinstance(inner, Bind)}
     stored = {inner.buffer for inner in stmt.body if isinstance(inner, (Store, Atomic))}
-    for load in (each for inner in stmt.body for expr in expressions(inner) for each in loads(expr)):
+    for load in loads_of(*stmt.body):
         indices = tuple(load.indices)
         if load.source not in ctx.tensors or load.source in stored or _is_residual(load, stmt):
             continue

@@ -27,8 +27,7 @@ from tilec.backends.cuda.warp_roles.emit.build import (
 )
 from tilec.backends.cuda.warp_roles.emit.load import LOAD, OF_CLUSTER
 from tilec.backends.cuda.warp_roles.emit.staging import boxes, drain_stores, first_thread, staging_buffer
-from tilec.ir.exprs import loads
-from tilec.ir.traits import expressions
+from tilec.ir.traits import loads_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -120,5 +119,5 @@ def residual_load(stmt: TileStore) -> TensorLoad:
     """The element of the residual that an element of the loop reads."""
     assert stmt.residual is not None
     buffer = stmt.residual.buffer
-    found = (load for inner in stmt.body for expr in expressions(inner) for load in loads(expr))
+    found = loads_of(*stmt.body)
     return next(load for load in found if load.source.same_as(buffer))
