@@ -121,6 +121,20 @@ def test_a_feature_that_changes_no_code_is_left_out() -> None:
     )
 
 
+def test_a_list_whose_variants_are_compared_goes_as_a_whole() -> None:
+    def schedules(target: str, code: str = "a") -> list[VariantRecord]:
+        narrow = listed(of(code, cost="M", N="%8", target=target))
+        return [
+            narrow,
+            listed(of("b", cost="2", N="1..16", target=target)),
+            listed(of("c", cost="N", target=target)),
+        ]
+
+    features = f"{V4}+vnni"
+    assert left(*schedules(features), *schedules(V4)) == [3, 4, 5]
+    assert left(*schedules(features, "d"), *schedules(V4)) == [0, 1, 2, 3, 4, 5]
+
+
 def test_a_lesser_target_serves_what_machines_of_every_kind_bring_to_it() -> None:
     """A machine with one of two features does not run the other's code, one with both runs either."""
     vnni, bf16 = f"{V4}+vnni", f"{V4}+avx512bf16"

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 
 from tilec.codegen.elf import without_names
 from tilec.codegen.image import Image
@@ -51,11 +52,25 @@ def _without_same(runs: Sequence[_Run]) -> list[_Run]:
     sets = _admitting(runs)
     left = (1 << len(runs)) - 1
     for number in reversed(range(len(runs))):
-        bit = 1 << number
-        used = {each & left for each in sets if _compared(runs, each & left) & bit}
-        if used and all(_code(runs, each & ~bit) == _code(runs, each) for each in used):
-            left &= ~bit
+        for parts in (1 << number, _meeting(runs, number)):
+            used = {each & left for each in sets if _compared(runs, each & left) & parts}
+            if used and all(_code(runs, each & ~parts) == _code(runs, each) for each in used):
+                left &= ~parts
     return [run for number, run in enumerate(runs) if left >> number & 1]
+
+
+def _meeting(runs: Sequence[_Run], number: int) -> int:
+    """The runs that are compared with one, or with one of these, as bits. Calls that choose among several get
+    the same code without these where they do not without one."""
+    found, added = 0, runs[number].compared
+    while added:
+        found |= added
+        added = _union(run.compared for at, run in enumerate(runs) if added >> at & 1) & ~found
+    return found
+
+
+def _union(sets: Iterable[int]) -> int:
+    return reduce(or_, sets, 0)
 
 
 def _compared(runs: Sequence[_Run], admitting: int) -> int:
