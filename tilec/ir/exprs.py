@@ -25,6 +25,7 @@ COMPARE = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 LOGIC = (tirx.And, tirx.Or)
 DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 
+#: A slice takes a fraction of the time of an array's iterator.
 _OPERANDS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
     **dict.fromkeys((*BINARY, *COMPARE, *LOGIC), attrgetter("a", "b")),
     tirx.Not: lambda expr: (expr.a,),
@@ -34,8 +35,8 @@ _OPERANDS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
     tirx.Let: attrgetter("value", "body"),
     tirx.Ramp: attrgetter("base", "stride", "lanes"),
     tirx.Broadcast: attrgetter("value", "lanes"),
-    tirx.Shuffle: lambda expr: (*expr.vectors, *expr.indices),
-    TensorLoad: lambda expr: tuple(expr.indices[:]),  # a slice takes a fraction of an array's iterator
+    tirx.Shuffle: lambda expr: (*expr.vectors[:], *expr.indices[:]),
+    TensorLoad: lambda expr: tuple(expr.indices[:]),
     Call: lambda expr: tuple(expr.args[:]),
 }
 #: Subexpressions of a value that names are written out in.
@@ -118,7 +119,7 @@ def int_value(expr: Expr | int) -> int | None:
     """The value of an integer literal, or None."""
     if isinstance(expr, int):
         return expr
-    return int(expr.value) if isinstance(expr, tirx.IntImm) else None
+    return int(expr.value) if type(expr) is tirx.IntImm else None
 
 
 def is_zero(expr: Expr) -> bool:
@@ -193,7 +194,7 @@ def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
     """``expr`` with variables replaced."""
     if not _names_some(expr, values):
         return expr
-    return transform(expr, lambda node: values.get(node) if isinstance(node, Var) else None)
+    return transform(expr, lambda node: values.get(node) if type(node) is Var else None)
 
 
 def _names_some(expr: Expr, values: Mapping[Var, Expr]) -> bool:
@@ -202,7 +203,7 @@ def _names_some(expr: Expr, values: Mapping[Var, Expr]) -> bool:
 
 def lane_of(expr: Expr) -> Expr:
     """What every lane of a value has where all have the same; other values as they are."""
-    return expr.value if isinstance(expr, tirx.Broadcast) else expr
+    return expr.value if type(expr) is tirx.Broadcast else expr
 
 
 def cast_to(value: Expr, dtype: str) -> Expr:
@@ -243,7 +244,7 @@ def inlined(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
     whole: dict[Var, Expr] = {}
 
     def visit(node: Expr) -> Expr | None:
-        if not isinstance(node, Var) or node not in values:
+        if type(node) is not Var or node not in values:
             return None
         if node not in whole:
             whole[node] = transform(values[node], visit)
@@ -275,7 +276,7 @@ def length(expr: Expr, values: Mapping[Var, Expr]) -> int:
 
 def uses(expr: Expr, variables: object) -> bool:
     """Whether ``expr`` mentions one of ``variables`` (a container of Var)."""
-    return any(isinstance(node, Var) and node in variables for node in walk(expr))  # type: ignore[operator]
+    return any(type(node) is Var and node in variables for node in walk(expr))  # type: ignore[operator]
 
 
 def variables_of(exprs: Iterable[Expr]) -> list[Var]:

@@ -44,7 +44,7 @@ def gap(cond: Expr) -> Expr | None:
 
 def is_quotient(value: Expr) -> bool:
     """Whether a value is a quotient or a remainder by what is known at run time alone."""
-    return isinstance(value, DIVISIONS) and int_value(value.b) is None
+    return type(value) in DIVISIONS and int_value(value.b) is None
 
 
 def has_quotient(value: Expr) -> bool:

@@ -110,7 +110,7 @@ def _grows(node: Expr) -> bool:
 
 def _is_floor(node: Expr) -> bool:
     """Whether a node is a quotient, or a remainder, that becomes several operations."""
-    return isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) and is_quotient(node)
+    return type(node) in (tirx.FloorDiv, tirx.FloorMod) and is_quotient(node)
 
 
 class _Steps:

@@ -199,7 +199,6 @@ def _passes() -> list[Any]:
 
     return [
         schedule_pass("LowerOpaqueBlock"),
-        *without_whole_parts([tirx.transform.FlattenBuffer()]),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.VectorizeLoop(True),
         tirx.transform.UnrollLoop(),

@@ -187,7 +187,7 @@ def has_data(expr: Expr, analyzer: Analyzer, counts: Counts | None) -> bool:
 
 def has_place(expr: Expr, analyzer: Analyzer, counts: Counts | None) -> bool:
     """Whether an index or a dim takes part in a value; ``counts`` as of `has_data`."""
-    return any(isinstance(leaf, Var) and not _is_data(leaf, analyzer, counts) for leaf in _leaves(expr))
+    return any(type(leaf) is Var and not _is_data(leaf, analyzer, counts) for leaf in _leaves(expr))
 
 
 def _leaves(expr: Expr) -> Iterator[Expr]:
@@ -206,9 +206,9 @@ def _is_leaf(node: Expr) -> bool:
 
 
 def _is_data(leaf: Expr, analyzer: Analyzer, counts: Counts | None) -> bool:
-    if isinstance(leaf, TensorLoad):
+    if type(leaf) is TensorLoad:
         return counts is None or not counts(leaf.source)
-    if isinstance(leaf, Var) and "int" in scalar_dtype(leaf):
+    if type(leaf) is Var and "int" in scalar_dtype(leaf):
         return not (_holds_less(leaf, analyzer) if counts is None else counts(leaf))
     return True
 
