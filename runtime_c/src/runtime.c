@@ -34,6 +34,8 @@ _Static_assert(MAX_PARAMS <= 64, "sets of parameters are bits of a word");
 #include "launch/workspace.c"
 #include "threads/work_queue.c"
 #include "threads/gomp.c"
+#include "threads/spin.c"
+#include "threads/places.c"
 #include "threads/pool.c"
 #include "threads/threads.c"
 #include "threads/pace.c"

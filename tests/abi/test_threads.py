@@ -71,6 +71,31 @@ def test_gomp_of_torch_is_used_and_left_in_a_forked_child(sample: BuildReport) -
     assert "libgomp" in done.stderr
 
 
+KEPT_CPUS = """
+import os, sys, time
+import numpy
+from tilec.portable.loader import load
+allowed = os.sched_getaffinity(0)
+lib, a = load(sys.argv[1]), numpy.ones(1 << 22, numpy.float32)
+for pause in (0, 0.002) * 20:  # workers that spin, and workers that sleep
+    c = numpy.zeros_like(a)
+    time.sleep(pause)
+    lib.add(a, a, c)
+    assert (c == 2).all()
+tasks = os.listdir("/proc/self/task")
+assert len(tasks) >= 3
+assert all(os.sched_getaffinity(int(task)) == allowed for task in tasks)
+"""
+
+
+@pytest.mark.parametrize("cpus", [None, 1], ids=["all", "one"])
+def test_workers_may_use_the_cpus_that_they_had(sample: BuildReport, cpus: int | None) -> None:
+    chosen = sorted(os.sched_getaffinity(0))[:cpus]
+    bound = f"import os\nos.sched_setaffinity(0, {chosen})\n"
+    done = run([sys.executable, "-c", bound + KEPT_CPUS, sample.library], TILEC_NUM_THREADS="3")
+    assert done.returncode == 0, done.stderr
+
+
 FEWER_WORKERS = """
 import os, sys
 import torch

@@ -2,12 +2,10 @@
 
 namespace minilm {
 
-CpuExecutor::CpuExecutor(std::uint32_t threads) : pool_(threads) {
+CpuExecutor::CpuExecutor(std::uint32_t threads) {
   exec_.struct_size = sizeof exec_;
   exec_.device = DLDevice{kDLCPU, 0};
-  exec_.parallel_for = &ThreadPool::parallel_for;
-  exec_.pool = &pool_;
-  exec_.num_workers = pool_.workers();
+  exec_.num_workers = threads;
 }
 
 CpuBackend::CpuBackend(std::uint32_t threads, Precision precision) : executor_(threads), precision_(precision) {

@@ -1,4 +1,4 @@
-// The encoder on the CPU: packed weights, float32 activations, threads of its own.
+// The encoder on the CPU: packed weights, float32 activations, the library's threads.
 #pragma once
 
 #include <array>
@@ -7,7 +7,6 @@
 #include "backend.hpp"
 #include "executor.hpp"
 #include "host_memory.hpp"
-#include "thread_pool.hpp"
 
 namespace minilm {
 
@@ -22,7 +21,6 @@ class CpuExecutor final : public Executor {
  private:
   void* grow(std::size_t bytes) override { return workspace_.reserve(bytes); }
 
-  ThreadPool pool_;
   AlignedBuffer<std::byte> workspace_;
 };
 

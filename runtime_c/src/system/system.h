@@ -45,6 +45,11 @@ LOCAL bool system_start_thread(void (*run)(uint32_t), uint32_t argument);
 LOCAL bool system_at_thread_end(void (*end)(void*), void* value);
 LOCAL void system_after_fork(void (*child)(void));
 LOCAL uint32_t system_cpus(void); /* that this process may use; 0: not known */
+LOCAL void system_yield(void);    /* to threads that wait for this CPU */
+LOCAL int system_cpu(void);       /* the one that this thread runs on; -1: not known */
+/* Moves this thread to another CPU of those that it may use, which stay the same; not at all if that fails.
+ */
+LOCAL void system_leave_cpu(int cpu);
 
 /* ---- the processor: what the instructions of a program cannot ask it ---- */
 #if defined(__aarch64__)

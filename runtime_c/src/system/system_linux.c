@@ -43,6 +43,17 @@ LOCAL void system_after_fork(void (*child)(void)) { __register_atfork(NULL, NULL
 
 LOCAL uint32_t system_cpus(void) { return cpus_of_process(); }
 
+LOCAL int system_cpu(void) { return sched_getcpu(); }
+
+LOCAL void system_leave_cpu(int cpu) {
+  cpu_set_t allowed, others;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
+  others = allowed;
+  CPU_CLR(cpu, &others);
+  if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof(others), &others) != 0) return;
+  sched_setaffinity(0, sizeof(allowed), &allowed);
+}
+
 #if defined(__aarch64__)
 LOCAL bool system_has(const cpu_test* test) {
   unsigned long word = getauxval(test->word == 1 ? AT_HWCAP : AT_HWCAP2);

@@ -54,6 +54,11 @@ LOCAL uint32_t system_cpus(void) {
   return count > 0 ? (uint32_t)count : 0;
 }
 
+/* Threads cannot be told where to run there. */
+LOCAL int system_cpu(void) { return -1; }
+
+LOCAL void system_leave_cpu(int cpu) { (void)cpu; }
+
 #if defined(__aarch64__)
 LOCAL bool system_has(const cpu_test* test) {
   int32_t value = 0;

@@ -1,6 +1,7 @@
 /* What Linux and macOS answer alike. */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +57,8 @@ static void* keep_loaded(const char* path) { return dlopen(path, RTLD_LAZY | RTL
 LOCAL void* system_symbol(void* library, const char* name) {
   return dlsym(library ? library : RTLD_DEFAULT, name);
 }
+
+LOCAL void system_yield(void) { sched_yield(); }
 
 LOCAL int64_t system_now_ns(void) {
   struct timespec now;

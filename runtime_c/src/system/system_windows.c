@@ -109,6 +109,13 @@ LOCAL uint32_t system_cpus(void) {
   return own == all ? GetActiveProcessorCount(ALL_PROCESSOR_GROUPS) : (uint32_t)__builtin_popcountll(own);
 }
 
+LOCAL void system_yield(void) { SwitchToThread(); }
+
+/* Not asked: a thread that is woken there begins on an idle CPU where there is one. */
+LOCAL int system_cpu(void) { return -1; }
+
+LOCAL void system_leave_cpu(int cpu) { (void)cpu; }
+
 #if defined(__aarch64__)
 LOCAL bool system_has(const cpu_test* test) { return IsProcessorFeaturePresent(test->word) != 0; }
 #endif

@@ -10,15 +10,13 @@
 
 #include "status.h"
 #include "system/system.h"
+#include "threads/places.h"
+#include "threads/spin.h"
 #include "threads/work_queue.h"
 
-#if defined(__x86_64__)
-#define CPU_RELAX() __builtin_ia32_pause()
-#else
-#define CPU_RELAX() __asm__ volatile("yield")
-#endif
-
-enum { SPIN_BEFORE_SLEEP = 20000, SPIN_BEFORE_WAIT = 4000 };
+/* Waking a thread takes tens of microseconds, in a virtual machine up to a thousand: one that is between two
+ * launches, or two calls in a row, is to be found awake. */
+enum { SPIN_NS_BEFORE_SLEEP = 500000, SPIN_NS_BEFORE_WAIT = 100000 };
 
 #define GATE_JOB(gate)     ((uint32_t)((gate) >> 32))
 #define GATE_CLOSED        (UINT64_C(1) << 31)
@@ -35,11 +33,13 @@ static struct {
   _Atomic uint32_t num_threads;   /* changed by the owner of `taken` alone */
   _Atomic uint32_t limit;         /* helpers that the job on offer admits */
   _Atomic uint32_t num_homes;     /* threads that ever ran */
+  courtesy polite;                /* of who has `taken` it */
   work_queue queue;
 } pool = {.gate = GATE_CLOSED};
 
 LOCAL void pool_reset(void) {
   memset(&pool, 0, sizeof(pool));
+  places_reset();
   atomic_store(&pool.gate, GATE_CLOSED);
 }
 
@@ -72,22 +72,23 @@ static void sleep_until_ring(uint32_t heard) {
   atomic_fetch_sub(&pool.sleepers, 1);
 }
 
-static uint32_t wait_for_ring(uint32_t heard) {
-  for (uint32_t spins = 0;; spins++) {
+static uint32_t wait_for_ring(uint32_t heard, courtesy* polite) {
+  spin turn = {0};
+  for (;;) {
     uint32_t now = atomic_load_explicit(&pool.doorbell, memory_order_acquire);
     if (now != heard) return now;
-    if (spins < SPIN_BEFORE_SLEEP)
-      CPU_RELAX();
-    else
-      sleep_until_ring(heard);
+    if (!spin_on(&turn, SPIN_NS_BEFORE_SLEEP, polite)) sleep_until_ring(heard);
   }
 }
 
 /* Workers are numbered as they come, ranges are a thread's own from job to job; the caller's is the first. */
 static void pool_thread(uint32_t heard) {
   uint32_t home = atomic_fetch_add_explicit(&pool.num_homes, 1, memory_order_relaxed) + 1;
+  courtesy polite = {0};
   for (;;) {
-    heard = wait_for_ring(heard);
+    place_worker(home);
+    heard = wait_for_ring(heard, &polite);
+    if (place_apart(home)) polite = (courtesy){0};
     uint32_t worker = gate_enter();
     if (!worker) continue;
     work_queue_drain(&pool.queue, worker, home);
@@ -104,12 +105,20 @@ static void grow_to(uint32_t num_threads) {
     log_line(TILEC_LOG_WARN, "threads: only %u of %u could be started", pool.num_threads, num_threads);
 }
 
+/* A worker that has the caller's CPU goes to another one as soon as it runs, so it is to run for a moment. */
+static void ring(void) {
+  place_caller();
+  atomic_fetch_add(&pool.doorbell, 1);
+  bool wakes = atomic_load(&pool.sleepers) != 0;
+  if (wakes) system_wake_all(doorbell_word());
+  if (wakes || place_is_shared()) give_way(&pool.polite);
+}
+
 static void gate_open(uint32_t limit) {
   atomic_store_explicit(&pool.limit, limit, memory_order_relaxed);
   uint64_t job = GATE_JOB(atomic_load(&pool.gate)) + UINT64_C(1);
   atomic_store_explicit(&pool.gate, job << 32, memory_order_release);
-  atomic_fetch_add(&pool.doorbell, 1);
-  if (atomic_load(&pool.sleepers)) system_wake_all(doorbell_word());
+  ring();
 }
 
 /* Where there are fewer CPUs than threads, a thread inside may need the one that the caller holds. */
@@ -122,10 +131,10 @@ static void sleep_until_empty(void) {
 
 static void gate_close(void) {
   atomic_fetch_or_explicit(&pool.gate, GATE_CLOSED, memory_order_acq_rel);
-  for (uint32_t spins = 0; GATE_INSIDE(atomic_load_explicit(&pool.gate, memory_order_acquire)) != 0;
-       spins++) {
-    if (spins == SPIN_BEFORE_WAIT) return sleep_until_empty();
-    CPU_RELAX();
+  spin turn = {0};
+  while (GATE_INSIDE(atomic_load_explicit(&pool.gate, memory_order_acquire)) != 0) {
+    if (!spin_on(&turn, SPIN_NS_BEFORE_WAIT, place_is_shared() ? &pool.polite : NULL))
+      return sleep_until_empty();
   }
 }
 
