@@ -139,8 +139,8 @@ static tilec_status count_blocks(const kernel_record* kernel, const variant_reco
  * scratch, which it then needs room behind. */
 static tilec_status place_own_workspace(const kernel_record* kernel, prepared_call* call,
                                         const workspace_layout* layout) {
-  uint64_t scratch, total;
-  bool overflow = __builtin_mul_overflow(call->variant->scratch_bytes, (uint64_t)call->workers, &scratch) ||
+  uint64_t scratch, total, pitch = scratch_pitch(call->variant->scratch_bytes);
+  bool overflow = __builtin_mul_overflow(pitch, (uint64_t)call->workers, &scratch) ||
                   __builtin_add_overflow(layout->total, scratch, &total);
   char* memory = overflow ? NULL : scratch_reserve(total);
   if (UNLIKELY(!memory))
@@ -189,7 +189,7 @@ typedef struct launch_task {
 static void run_blocks(void* closure, uint32_t worker, int64_t begin, int64_t end) {
   launch_task* task = closure;
   const prepared_call* call = task->call;
-  char* scratch = call->scratch ? call->scratch + worker * call->variant->scratch_bytes : NULL;
+  char* scratch = scratch_of(call->scratch, call->variant->scratch_bytes, worker);
   check_place* outer = CALLS_RUNTIME ? task_enter(&task->failed) : NULL;
   call->variant->invoke(task->entry, &call->frame, scratch, begin, end);
   if (CALLS_RUNTIME) task_leave(outer);

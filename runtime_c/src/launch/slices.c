@@ -73,7 +73,7 @@ static bool layout_slices(const variant_record* variant, const int64_t* dims, ui
 static bool add_scratch(const variant_record* variant, const tilec_exec* exec, workspace_layout* layout) {
   uint64_t scratch = 0;
   if (uses_callers_threads(exec) &&
-      __builtin_mul_overflow(variant->scratch_bytes, (uint64_t)exec->num_workers, &scratch))
+      __builtin_mul_overflow(scratch_pitch(variant->scratch_bytes), (uint64_t)exec->num_workers, &scratch))
     return false;
   return !__builtin_add_overflow(layout->slices, scratch, &layout->total) && layout->total <= SIZE_MAX / 2;
 }

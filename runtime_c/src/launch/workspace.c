@@ -38,12 +38,23 @@ LOCAL void* scratch_reserve(uint64_t bytes) {
   return mine.scratch + 1;
 }
 
+static uint64_t apart(uint64_t bytes_per_worker) {
+  return bytes_per_worker < MOST_APART ? bytes_per_worker : MOST_APART;
+}
+
+LOCAL uint64_t scratch_pitch(uint64_t bytes_per_worker) { return bytes_per_worker + apart(bytes_per_worker); }
+
+LOCAL char* scratch_of(char* all, uint64_t bytes_per_worker, uint32_t worker) {
+  if (!all || bytes_per_worker == 0) return NULL;
+  return all + worker * scratch_pitch(bytes_per_worker) + apart(bytes_per_worker);
+}
+
 /* `workers` blocks of scratch one after the other; NULL where the kernel needs none. */
 LOCAL tilec_status scratch_for(uint64_t bytes_per_worker, uint32_t workers, void** out) {
   *out = NULL;
   if (bytes_per_worker == 0) return TILEC_OK;
   uint64_t total;
-  bool overflow = __builtin_mul_overflow(bytes_per_worker, (uint64_t)workers, &total);
+  bool overflow = __builtin_mul_overflow(scratch_pitch(bytes_per_worker), (uint64_t)workers, &total);
   *out = overflow ? NULL : scratch_reserve(total);
   if (*out) return TILEC_OK;
   return fail(TILEC_ERR_WORKSPACE, "no memory for %u workers with %llu bytes of scratch each", workers,

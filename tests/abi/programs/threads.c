@@ -48,7 +48,7 @@ static int test_callers_threads(void) {
   size_t size = 0;
   callers_pool pool = {0, 3, TILEC_OK, 0};
   tilec_exec exec = exec_for(&pool, NULL, 0);
-  CHECK(sample_add_workspace(&exec, N, &size) == TILEC_OK && size == 3 * 64);
+  CHECK(sample_add_workspace(&exec, N, &size) == TILEC_OK && size == 3 * 2 * 64);
   CHECK(sample_add(&exec, a, b, c, N) == TILEC_ERR_WORKSPACE && pool.calls == 0);
   CHECK(posix_memalign(&workspace, 64, size) == 0);
   exec = exec_for(&pool, workspace, size);
