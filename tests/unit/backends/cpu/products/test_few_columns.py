@@ -1,5 +1,5 @@
-"""Products of few rows and columns: blocks as wide as their tile, whose sums take steps of K in turns, last
-columns in a part of a vector, and tiles that are done the other way round."""
+"""Products of few rows and columns: blocks as wide as their tile, whose sums take steps of K in turns (alike
+in all tiles), last columns in a part of a vector, and tiles that are done the other way round."""
 
 from __future__ import annotations
 
@@ -93,6 +93,35 @@ def test_tiles_of_few_vectors_have_halves(columns: int, has_halves: bool) -> Non
     kernel = parse_kernel(Product(M=8, bM=8, bN=columns, bK=16).text("product"))
     (launch,) = to_tir(lower(kernel, target), target).launches
     assert ("float32x8" in launch.func.script()) is has_halves
+
+
+#: Rows, columns and K of tiles, of which some read the second operand where it lies, some pack it, and some
+#: go by bands.
+ORDERS = {"wide": (24, 320, 64), "narrow": (8, 64, 128), "packed": (136, 64, 192), "bands": (136, 256, 128)}
+
+
+@lru_cache(maxsize=1)
+def orders() -> Library:
+    """Tiles that threads may choose among: steps of K are multiples of 64."""
+    tiles = {name: Product(bM=bM, bN=bN, bK=bK) for name, (bM, bN, bK) in ORDERS.items()}
+    return Library({name: tile.text("product") for name, tile in tiles.items()}, "x86-64-v4")
+
+
+@pytest.mark.parametrize("rows", [1, 3, 5, 15, 150])
+@pytest.mark.parametrize("columns", [5, 10, 23, 32, 45, 346])
+def test_tiles_give_the_same_bits(rows: int, columns: int) -> None:
+    """Rows and columns that fill no block, whose sums take turns."""
+    if not runs_here(parse_target("x86-64-v4")):
+        pytest.skip("this machine does not run x86-64-v4")
+    numbers = np.random.default_rng(0)
+    a, b = (numbers.standard_normal(shape, np.float32) for shape in ((rows, 333), (333, columns)))
+    found = {}
+    for name in ORDERS:
+        c = np.full((rows, columns), np.nan, np.float32)
+        orders().run(name, [a, b, c], {"M": rows, "N": columns, "K": 333})
+        np.testing.assert_allclose(c, a @ b, rtol=1e-3, atol=1e-3)
+        found[c.tobytes()] = name
+    assert len(found) == 1, found
 
 
 def test_tiles_side_by_side_share_their_turns() -> None:

@@ -92,7 +92,8 @@ def column_blocks(gemm: MicroGemm, columns: int) -> Iterator[tuple[RegisterBlock
 
 class _Builder:
     """Emits the loops of one product, each of whose blocks those of the ``others`` follow. ``whole``: all
-    columns of the blocks at hand count; ``rest``: how many of them ``b`` has, where that is not all."""
+    columns of the blocks at hand count; ``rest``: how many of them ``b`` has, where that is not all;
+    ``of_band``: the product with the band at hand as its ``a``."""
 
     def __init__(
         self,
@@ -109,6 +110,7 @@ class _Builder:
         self.handed = handed
         self.others: list[_Builder] = []
         self.bands = None if gemm.band is None else Bands(gemm, gemm.band, memory)
+        self.of_band = gemm
         self.depths = None if gemm.a_reach is None else Depths(gemm, gemm.a_reach, memory)
         self.offset: Var | None = None
         self.whole = True
@@ -125,8 +127,14 @@ class _Builder:
 
     def _band(self, bands: Bands, rows: RegisterBlock, row: Expr) -> tirx.Stmt:
         """One band, which meets all columns."""
-        parts = self._columns(lambda block, col: self._block(replace(block, rows=rows.rows), row, col))
-        return sequence(bands.filled(row, rows.rows), *parts)
+        self.of_band = bands.at(row)
+
+        def part(block: RegisterBlock, col: Expr) -> tirx.Stmt:
+            if block.form != "fma" or self._is_wide(block):
+                return self._block(replace(block, rows=rows.rows), row, col)
+            return _static_rows(block, rows.rows, lambda some, first: self._block(some, row + first, col))
+
+        return sequence(bands.filled(row, rows.rows), *self._columns(part))
 
     def _shared(self) -> list[tirx.Stmt]:
         """What all columns have in common: how deep rows are, and what the form's offset adds to them."""
@@ -237,18 +245,29 @@ class _Builder:
         rows = int_value(self.gemm.rows)
         if rows is not None:
             return _static_rows(block, rows, part)
-        limit = tirx.Var("rows", "int32")
+        limit, exact = tirx.Var("rows", "int32"), self._has_exact_rows(block)
         whole = tirx.truncdiv(limit, index(block.rows))
         parts = [loop(whole, lambda i: part(block, i * block.rows))]
         done = whole * block.rows
-        exact = self.whole or self.rest is not None
-        if exact and block == self.gemm.block and block.form not in MATRIX_FORMS:
+        if exact:
             parts += [_rest(replace(block, rows=rest), done, limit, part) for rest in range(1, block.rows)]
         else:
             for size in _powers_below(block.rows):
                 parts.append(_tail(size, done, limit, partial(part, replace(block, rows=size))))
         value = trips_of(self.gemm.rows)
         return sequence(tirx.Bind(limit, value), *parts)
+
+    def _has_exact_rows(self, block: RegisterBlock) -> bool:
+        """Whether there is a block for each number of rows that may be left. Of float blocks their width
+        alone decides, so that tiles which bring operands in other ways give the same bits."""
+        if block.form == "fma":
+            return self._is_wide(block)
+        is_full = block == self.gemm.block and (self.whole or self.rest is not None)
+        return is_full and block.form not in MATRIX_FORMS
+
+    def _is_wide(self, block: RegisterBlock) -> bool:
+        """Whether a block has more than one vector of those columns that a product may have."""
+        return block.cols == self.gemm.block.cols or block.cols > block.lanes
 
     def _block(self, block: RegisterBlock, row: Expr, col: Expr) -> tirx.Stmt:
         """One register block from its first row and column, unless none of its elements is wanted."""
@@ -269,7 +288,7 @@ class _Builder:
 
     def _wanted(self, block: RegisterBlock, row: Expr, col: Expr) -> tirx.Stmt:
         """One register block: start value, K loop, write back, epilogue."""
-        gemm = self.gemm if self.bands is None else self.bands.at(row)
+        gemm = self.of_band
         gemm = gemm if self.depths is None else replace(gemm, depth=self.depths.at(row))
         tiles = self._tiles(gemm, block, row, col)
         asked = [] if self.bands is None else self.bands.asked(row, col, block)

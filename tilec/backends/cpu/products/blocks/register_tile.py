@@ -47,6 +47,9 @@ AHEAD = 64 << 10
 #: Bytes of a tensor that caches may keep from one call to the next.
 _LARGE = 4 << 20
 
+#: K steps after which sums that take turns are added up.
+_TURNING = 64
+
 #: K steps from a prefetch out of the second cache to the products that it is for.
 _NEAR = 4
 
@@ -114,8 +117,10 @@ class RegisterTile:
     ``joined``: what it knows as one of several products that each block goes through.
     ``rest`` is how many of its columns ``b`` has, at least half of them or one; None: all.
     In a block of few vectors multiply-adds would wait for each other: it has several sums of each vector,
-    which take the steps of a trip in turns and are added up behind the K loop. The products of ``beside``, a
-    narrower tile of the same rows, follow in each step: both take an element of ``a`` from one load."""
+    which take the steps of a trip in turns. They are added to the block's own every `_TURNING` steps,
+    wherever a step of K ends, so that tiles whose steps are multiples of that give the same bits. The
+    products of ``beside``, a narrower tile of the same rows, follow in each step: both take an element of
+    ``a`` from one load."""
 
     def __init__(
         self,
@@ -143,7 +148,7 @@ class RegisterTile:
         self.rest = rest
         self.beside = beside
         self.turns = turns_of(block)
-        size = self.turns * block.rows * block.cols
+        size = (1 + len(self._turning())) * block.rows * block.cols
         self.data = tirx.decl_buffer((size,), self.dtype, "acc", scope="local")
 
     def start(self) -> tirx.Stmt:
@@ -184,14 +189,8 @@ class RegisterTile:
         return each_vector(self.block, stored)
 
     def multiply(self) -> tirx.Stmt:
-        """The K loop: ``unroll`` steps a trip, then the rest one by one."""
-        tiles = [self] if self.beside is None else [self, self.beside]
-        cleared = [tile._cleared(number) for tile in tiles for number in range(1, tile.turns)]
-        added = [tile._added(number) for tile in tiles for number in range(1, tile.turns)]
-        return sequence(*cleared, self._depth(), *added)
-
-    def _depth(self) -> tirx.Stmt:
-        """All steps; one row, which would ask as often as it multiplies, asks for large tensors alone."""
+        """The K loop: ``unroll`` steps a trip, then the rest one by one. One row, which would ask as often as
+        it multiplies, asks for large tensors alone."""
         asks = self._runs_ahead()
         if not asks or self.block.rows > 1:
             return self._whole_depth(asks=asks)
@@ -199,19 +198,53 @@ class RegisterTile:
 
     def _whole_depth(self, *, asks: bool) -> tirx.Stmt:
         steps = partial(self._steps, asks=asks)
-        whole = self._dynamic_depth if int_value(self.gemm.depth) is None else self._static_depth
-        return sequence(*whole(steps))
+        depth = int_value(self.gemm.depth)
+        if self.turns > 1 and (depth is None or depth > _TURNING):
+            return self._depth_in_turns(steps)
+        whole = self._dynamic_depth if depth is None else self._static_depth
+        return self._in_turns(*whole(steps))
+
+    def _depth_in_turns(self, some: _Steps) -> tirx.Stmt:
+        """All steps, `_TURNING` of them behind each other."""
+        limit, unroll = tirx.Var("depth", INDEX), self.block.unroll
+
+        def part(number: Expr) -> tirx.Stmt:
+            first, count = number * _TURNING, tirx.Var("steps", INDEX)
+            whole = tirx.truncdiv(count, index(unroll))
+            return sequence(
+                tirx.Bind(count, tirx.min(limit - first, index(_TURNING))),
+                self._in_turns(
+                    loop(whole, lambda k: some(first + k * unroll, unroll)),
+                    loop(count - whole * unroll, lambda k: some(first + whole * unroll + k, 1)),
+                ),
+            )
+
+        parts = tirx.truncdiv(limit + (_TURNING - 1), index(_TURNING))
+        return sequence(tirx.Bind(limit, trips_of(self.gemm.depth)), loop(parts, part))
+
+    def _in_turns(self, *steps: tirx.Stmt) -> tirx.Stmt:
+        """Steps between the start of the sums that take turns and their end."""
+        tiles = [self] if self.beside is None else [self, self.beside]
+        cleared = [tile._cleared(number) for tile in tiles for number in tile._turning()]
+        return sequence(*cleared, *steps, *(tile._ended() for tile in tiles if tile.turns > 1))
+
+    def _turning(self) -> range:
+        """Numbers of the sums that take turns; 0 is the block's own, which takes all steps without them."""
+        return range(1, self.turns + 1) if self.turns > 1 else range(0)
 
     def _cleared(self, number: int) -> tirx.Stmt:
         zero = literal(0, self.dtype, self.block.lanes)
         return each_vector(self.block, lambda r, v: put(self.data, self._sum(number, r, v), zero))
 
-    def _added(self, number: int) -> tirx.Stmt:
-        """Sums of every so many steps added to the first ones."""
+    def _ended(self) -> tirx.Stmt:
+        """Sums that took turns, by pairs, added to the block's own: these wait for no others meanwhile."""
 
         def total(r: Expr, v: Expr) -> tirx.Stmt:
-            first, other = (get(self.data, self._sum(n, r, v), self.block.lanes) for n in (0, number))
-            return put(self.data, lane(self.block, r, v), first + other)
+            sums = [get(self.data, self._sum(n, r, v), self.block.lanes) for n in self._turning()]
+            while len(sums) > 1:
+                sums = [first + second for first, second in zip(sums[::2], sums[1::2], strict=True)]
+            at = lane(self.block, r, v)
+            return put(self.data, at, get(self.data, at, self.block.lanes) + sums[0])
 
         return each_vector(self.block, total)
 
@@ -260,7 +293,7 @@ class RegisterTile:
 
     def _products(self, k: Expr, a: Callable[[Expr], Expr], step: Expr) -> tirx.Stmt:
         """One step, of this number in its trip: every vector of every row += a(row) * b[k, vector]."""
-        turn = tirx.truncmod(step, index(self.turns))
+        turn = tirx.truncmod(step, index(self.turns)) + 1 if self.turns > 1 else index(0)
         held, filled = self._row_at_once(k)
 
         def multiplied(r: Expr, v: Expr) -> tirx.Stmt:
