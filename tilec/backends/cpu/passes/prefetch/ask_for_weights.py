@@ -3,7 +3,8 @@
 A product of few rows goes over each row of a weight once, a loop over its columns within one over its rows.
 It computes too little to hide memory behind, and prefetchers run less far ahead than a core can take lines.
 What is asked for goes to the second cache: a core waits for fewer lines for its first one (24 on AMD's Zen 4,
-which is 14 GB/s where memory takes 110 ns) than for that.
+which is 14 GB/s where memory takes 110 ns) than for that. Lines that several loops of a trip read come to the
+first cache from there, a row ahead: loads across two lines that miss it take their room for lines each.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tvm import sym, tirx
 
 from tilec.backends.cpu.nodes import AskAhead
-from tilec.backends.cpu.products.tir import CACHE_LINE, SECOND
+from tilec.backends.cpu.passes.prefetch.asked_lines import AskedLines
+from tilec.backends.cpu.products.tir import CACHE_LINE, FIRST, SECOND
 from tilec.ir.exprs import dtype_of, int_value, linear_in, same, substitute, uses
 from tilec.ir.nodes import Bind, Block, For, Launch, Parallel, walk
 from tilec.lowering.analysis.accesses import Access, tensor_reads, values_of
@@ -34,13 +36,21 @@ _AHEAD = 32768
 #: Type of sizes in bytes.
 _BYTES = "int64"
 
+
+class Line(NamedTuple):
+    """What is asked for, and whether several loops of a trip read it."""
+
+    item: Access
+    shared: bool
+
+
 #: What is asked for in each of some Parallels.
-Lines = dict[Parallel, list[Access]]
+Lines = dict[Parallel, list[Line]]
 
 
 class AskForWeights(LaunchPass):
     """In: a loop over rows of a tensor, in it loops over its columns, within a Parallel that reads. Out:
-    the Parallel asks for what a later row has in their place, for each cache line once."""
+    the Parallel asks for what a later row has in their place, for each cache line of a trip once."""
 
     def launch(self, launch: Launch) -> Launch:
         """The launch with such loops asking ahead."""
@@ -55,7 +65,7 @@ def _asking(block: Block, names: dict[Var, Expr]) -> Block:
 def _with_rows(rows: For, names: dict[Var, Expr]) -> Block:
     nests = (_Columns(rows.var, (stmt,), names) for stmt in rows.body if isinstance(stmt, For))
     found = dict(chain.from_iterable(nest.lines() for nest in nests))
-    if not (read := [item for lines in found.values() for item in lines]):
+    if not (read := [line.item for lines in found.values() for line in lines]):
         return (rows,)
     later = tirx.Var("later", dtype_of(rows.var))
     body = rewrite_blocks(rows.body, lambda block: _ahead(block, found, rows.var, later))
@@ -66,16 +76,24 @@ def _with_rows(rows: For, names: dict[Var, Expr]) -> Block:
 def _ahead(block: Block, found: Lines, row: Var, later: Var) -> Block:
     """A block whose Parallels ask for what ``found`` has of them, ``later`` rows on."""
     return tuple(
-        replace(stmt, body=(*stmt.body, *(_asked(item, row, later) for item in found[stmt])))
+        replace(stmt, body=(*stmt.body, *_all_asked(found[stmt], row, later)))
         if isinstance(stmt, Parallel) and stmt in found
         else stmt
         for stmt in block
     )
 
 
-def _asked(item: Access, row: Var, later: Var) -> AskAhead:
+def _all_asked(lines: list[Line], row: Var, later: Var) -> Iterator[AskAhead]:
+    """Each line ``later`` rows on; of the next row, in the first cache, those that several loops read."""
+    for item, shared in lines:
+        yield _asked(item, row, later, SECOND)
+        if shared:
+            yield _asked(item, row, tirx.const(1, dtype_of(row)), FIRST)
+
+
+def _asked(item: Access, row: Var, later: Expr, near: int) -> AskAhead:
     ahead = tuple(substitute(index, {row: row + later}) for index in item.indices)
-    return AskAhead(item.buffer, item.indices, ahead, SECOND)
+    return AskAhead(item.buffer, item.indices, ahead, near)
 
 
 def _later(read: list[Access], row: Var) -> Expr:
@@ -101,13 +119,16 @@ class _Columns:
     loops: tuple[For, ...]
     names: dict[Var, Expr]
 
-    def lines(self) -> Iterator[tuple[Parallel, list[Access]]]:
+    def lines(self) -> Iterator[tuple[Parallel, list[Line]]]:
         """What is asked for in each Parallel of the innermost loop and of those inside."""
+        asked, found = AskedLines(), {}
         for stmt in self.loops[-1].body:
             if isinstance(stmt, For):
                 yield from replace(self, loops=(*self.loops, stmt)).lines()
             elif isinstance(stmt, Parallel):
-                yield stmt, self._lines(stmt)
+                found[stmt] = [item for item in self._lines(stmt) if asked.leaves(item, stmt)]
+        for stmt, items in found.items():
+            yield stmt, [Line(item, item in asked.shared) for item in items]
 
     def _lines(self, work: Parallel) -> list[Access]:
         """Of the elements of rows that ``work`` reads one in a cache line."""
