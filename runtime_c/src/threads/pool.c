@@ -77,7 +77,9 @@ static uint32_t wait_for_ring(uint32_t heard, courtesy* polite) {
   for (;;) {
     uint32_t now = atomic_load_explicit(&pool.doorbell, memory_order_acquire);
     if (now != heard) return now;
-    if (!spin_on(&turn, SPIN_NS_BEFORE_SLEEP, polite)) sleep_until_ring(heard);
+    if (!spin_turn(&turn)) continue;
+    give_way(polite);
+    if (spin_is_over(&turn, SPIN_NS_BEFORE_SLEEP)) sleep_until_ring(heard);
   }
 }
 
@@ -133,8 +135,9 @@ static void gate_close(void) {
   atomic_fetch_or_explicit(&pool.gate, GATE_CLOSED, memory_order_acq_rel);
   spin turn = {0};
   while (GATE_INSIDE(atomic_load_explicit(&pool.gate, memory_order_acquire)) != 0) {
-    if (!spin_on(&turn, SPIN_NS_BEFORE_WAIT, place_is_shared() ? &pool.polite : NULL))
-      return sleep_until_empty();
+    if (!spin_turn(&turn)) continue;
+    if (place_is_shared()) give_way(&pool.polite);
+    if (spin_is_over(&turn, SPIN_NS_BEFORE_WAIT)) return sleep_until_empty();
   }
 }
 

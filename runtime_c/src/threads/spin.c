@@ -23,11 +23,13 @@ LOCAL void give_way(courtesy* polite) {
   if (UNLIKELY(took > LONG_NS)) polite->next = start + TIMES_AS_LONG * took;
 }
 
-LOCAL bool spin_on(spin* turn, int64_t most_ns, courtesy* polite) {
+LOCAL bool spin_turn(spin* turn) {
   CPU_RELAX();
-  if (LIKELY(++turn->turns % TURNS_TO_LOOK != 0)) return true;
-  if (polite) give_way(polite);
+  return UNLIKELY(++turn->turns % TURNS_TO_LOOK == 0);
+}
+
+LOCAL bool spin_is_over(spin* turn, int64_t most_ns) {
   int64_t now = system_now_ns();
   if (turn->end == 0) turn->end = now + most_ns;
-  return now < turn->end;
+  return now >= turn->end;
 }

@@ -21,8 +21,10 @@ typedef struct spin {
   int64_t end; /* by system_now_ns */
 } spin;
 
-/* One turn; false once about `most_ns` have passed since the first one. Gives way every few turns, unless
- * `polite` is NULL. */
-LOCAL bool spin_on(spin* turn, int64_t most_ns, courtesy* polite);
+/* One turn; true every so many, when it is time to look around. */
+LOCAL bool spin_turn(spin* turn);
+
+/* Whether about `most_ns` have passed since it was asked first. */
+LOCAL bool spin_is_over(spin* turn, int64_t most_ns);
 
 #endif

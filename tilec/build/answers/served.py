@@ -52,7 +52,7 @@ def _without_same(runs: Sequence[_Run]) -> list[_Run]:
     sets = _admitting(runs)
     left = (1 << len(runs)) - 1
     for number in reversed(range(len(runs))):
-        for parts in (1 << number, _meeting(runs, number)):
+        for parts in dict.fromkeys((1 << number, _meeting(runs, number))):
             used = {each & left for each in sets if _compared(runs, each & left) & parts}
             if used and all(_code(runs, each & ~parts) == _code(runs, each) for each in used):
                 left &= ~parts

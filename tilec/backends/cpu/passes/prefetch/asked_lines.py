@@ -75,7 +75,8 @@ def _places_of(item: Access, work: Parallel) -> _Places | None:
     column = _column(item, [size for size in sizes if size is not None])
     (var,) = work.vars
     lanes = [substitute(column, {var: tirx.const(at, dtype_of(var))}) for at in range(count)]
-    apart = [int_value(sym.Analyzer().simplify(lane - lanes[0])) for lane in lanes]
+    analyzer = sym.Analyzer()
+    apart = [int_value(analyzer.simplify(lane - lanes[0])) for lane in lanes]
     size = element_bytes(str(item.buffer.dtype))
     places = tuple(at * size for at in apart if at is not None)
     return _Places(item, lanes[0], places) if len(places) == len(lanes) else None
