@@ -57,7 +57,7 @@ class Renaming(Rewriter):
 
 def copied(block: Block) -> Block:
     """``block`` with new variables and buffers for all that it defines, to stand beside itself."""
-    return renamed(block, {var: _like(var) for stmt in walk(block) for var in defined(stmt)})
+    return renamed(block, {var: like(var) for stmt in walk(block) for var in defined(stmt)})
 
 
 def in_trip(loop: For, trip: Expr | int) -> Block:
@@ -65,7 +65,8 @@ def in_trip(loop: For, trip: Expr | int) -> Block:
     return renamed(copied(loop.body), {loop.var: as_expr(trip, dtype_of(loop.var))})
 
 
-def _like(var: Var) -> Var:
+def like(var: Var) -> Var:
+    """Another variable or buffer of the same name and type."""
     if not tirx.is_buffer_var(var):
         return tirx.Var(str(var.name), dtype_of(var))
     return tirx.decl_buffer(var.shape, str(var.dtype), str(var.name), scope=str(var.scope()))

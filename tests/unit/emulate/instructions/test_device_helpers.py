@@ -99,6 +99,8 @@ def samples() -> dict[str, list[Call]]:
         **{name: [Call(getattr(small_floats, name)(dtype)) for dtype in floats.SMALL_PAIRED]
            for name in ("decoded", "encoded", "rounded")},
         "FROM_NATURAL": [Call(floats.FROM_NATURAL, {0: LANES.astype(np.uint32) * 270000})],
+        "FIELD": [Call(floats.FIELD, {1: LANES.astype(np.uint32) * 8 % 256, 2: (LANES % 16).astype(np.int32),
+                                      3: (LANES * 1025 % 32768).astype(np.float32)})],
         "FROM_SMALL": [Call(floats.FROM_SMALL, {0: (LANES.astype(np.int32) - 16) * 260000})],
         "keeping_nan": [Call(floats.keeping_nan(f"{kind}_nan", kind)) for kind in ("max", "min")],
         "pack": [Call(floats.pack(dtype)) for dtype in floats.PAIRED],

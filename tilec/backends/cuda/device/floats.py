@@ -210,6 +210,24 @@ __device__ __forceinline__ float tilec_from_small(int number) {
 }
 """, lambda lanes, number: lanes.bits(number + 0x4B400000, "float32") - np.float32(3 * FEW))  # fmt: skip
 
+#: The bits that ``mask`` has, from ``shift`` on, of a word as float32, less a whole number: a float of
+#: 2**(23 - shift) counts ones from that bit on.
+FIELD = Helper("tilec_field", """
+__device__ __forceinline__ float tilec_field(unsigned word, unsigned mask, int shift, float less) {
+  unsigned power = unsigned(150 - shift) << 23;
+  unsigned bits;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(bits) : "r"(word), "r"(mask << shift), "r"(power));
+  return __uint_as_float(bits) - (__uint_as_float(power) + less);
+}
+""", lambda lanes, word, mask, shift, less: _field(lanes, word, mask, shift, less))  # fmt: skip
+
+
+def _field(lanes: Lanes, word: Any, mask: Any, shift: Any, less: Any) -> Any:
+    power = np.uint32(150) - np.asarray(shift).astype(np.uint32) << np.uint32(23)
+    bits = lanes.ptx("lop3.b32", word, mask << np.asarray(shift).astype(np.uint32), power, 0xEA)
+    return lanes.bits(bits, "float32") - (lanes.bits(power, "float32") + less)
+
+
 #: The bits of a float32 rounded to TF32, to nearest.
 TF32 = Helper("tilec_tf32", """
 __device__ __forceinline__ unsigned tilec_tf32(unsigned bits) {

@@ -48,6 +48,7 @@ from tilec.backends.cuda.emit.grid.early_start import (
 from tilec.backends.cuda.emit.grid.longest_first import by_length
 from tilec.backends.cuda.emit.grid.raster import asked_group, banded
 from tilec.backends.cuda.emit.loops.access_notes import thread_roads
+from tilec.backends.cuda.emit.numbers.float_fields import with_float_fields
 from tilec.backends.cuda.emit.numbers.unsigned import Unsigned
 from tilec.backends.cuda.emit.statements import call
 from tilec.backends.cuda.emit.threads.groups import free_barriers
@@ -126,7 +127,7 @@ class _Entry:
         params, setup = EntryParameters(self.kernel).open(ctx)
         maps = maps_of(self.launch)
         ctx.maps = {found: tirx.Var(f"map_{number}", T.TensorMap().ty) for number, found in enumerate(maps)}
-        func = self._function([*params, *ctx.maps.values()], self._code(setup, ctx))
+        func = with_float_fields(self._function([*params, *ctx.maps.values()], self._code(setup, ctx)))
         texts = grid_texts(self.kernel, self.launch)
         return LoweredCudaLaunch(
             func,

@@ -55,6 +55,7 @@ from tilec.backends.cuda.passes.threads.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.threads.lower_threads import LowerThreads
 from tilec.backends.cuda.passes.threads.open_barriers import OpenBarriers
 from tilec.backends.cuda.passes.threads.private_copies import PrivateCopies
+from tilec.backends.cuda.passes.threads.read_trips import ReadTrips
 from tilec.backends.cuda.passes.threads.share_registers import ShareRegisters
 from tilec.backends.cuda.passes.threads.spell_names import SpellNames
 from tilec.backends.cuda.passes.threads.split_branches import SplitBranches
@@ -116,6 +117,7 @@ _THREADS: tuple[Pass, ...] = (
     LowerThreads(),
     SplitBranches(),
     VectoriseThreads(),
+    ReadTrips(),
     ShareRegisters(),
     SendToAll(),
     OpenBarriers(),

@@ -218,6 +218,9 @@ __forceinline__ unsigned tilec_cvt_rn_f16x2_f32(float high, float low) {
 __forceinline__ unsigned tilec_cvt_rn_bf16x2_f32(float high, float low) {
   return unsigned(tilec_cvt_rn_bf16_f32(high)) << 16 | tilec_cvt_rn_bf16_f32(low);
 }
+__forceinline__ unsigned tilec_lop3_b32(unsigned a, unsigned b, unsigned c, unsigned table) {
+  return table == 0xEA ? (a & b) | c : (a & b) ^ c;
+}
 __forceinline__ float tilec_ex2_approx_ftz_f32(float x) { return __builtin_amdgcn_exp2f(x); }
 __forceinline__ float tilec_rcp_approx_ftz_f32(float x) { return __builtin_amdgcn_rcpf(x); }
 __forceinline__ float tilec_min_NaN_f32(float a, float b) {
