@@ -28,6 +28,7 @@ _RUNTIME = {
 #: What keeps trips of joined products apart; what loops that stream begin and end with. C on its own streams
 #: nothing: the runtime knows the caches.
 _WHOLE = {
+    "tilec_once": "int32_t tilec_once(void) { return 0; }",
     "tilec_apart": 'void tilec_apart(void) { __asm__ volatile("" ::: "memory"); }',
     "tilec_last_cache_bytes": "int64_t tilec_last_cache_bytes(void) { return INT64_MAX; }",
     "tilec_fence": "int32_t tilec_fence(void) { __builtin_ia32_sfence(); return 0; }",

@@ -19,6 +19,7 @@ from tilec.backends.cpu.emit.numbers.number_of import number_of
 from tilec.backends.cpu.emit.numbers.operands import rounded_operand
 from tilec.backends.cpu.emit.numbers.wrapping import WRAPPING, leaves_type, wrapping
 from tilec.backends.cpu.emit.vectors.lanes import NotVectorisable
+from tilec.backends.cpu.products.tir import ONCE, once
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.numbers.ranges import stays_inside
 from tilec.ir.exprs import dtype_of, int_value, loads, scalar_dtype
@@ -87,6 +88,8 @@ class LaneContext(Context):
     first: Expr | None = None
     #: A condition that holds for the first lanes alone gives `first`, instead of a loop of single elements.
     ends: bool = False
+    #: Loops stay loops, of which LLVM writes no trips out.
+    rolled: bool = False
     #: Elements are stored as they were read, bit by bit.
     moving: bool = False
     #: Little is computed of what is read: a loop of single elements is as fast as gathering lanes.
@@ -119,6 +122,9 @@ class LaneContext(Context):
         A start known at run time alone is added to a counter: LLVM code generation simplifies start + extent
         with the values of bindings in place of their names, elements that have changed since among them. What
         it reads itself is read once, before the first trip."""
+        if self.rolled:
+            self.functions["tilec_once"] = ONCE
+            body = once(body)
         known = int_value(start)
         if known == 0 or None not in (known, int_value(extent)):
             return tirx.For(var, start, extent, kind, body, annotations=annotations or None)
@@ -304,6 +310,15 @@ class LaneContext(Context):
             yield
         finally:
             self.ends = False
+
+    @contextmanager
+    def rolled_scope(self, rolled: bool) -> Iterator[None]:
+        """Within the context loops stay loops, if they are to be ``rolled``."""
+        before, self.rolled = self.rolled, rolled
+        try:
+            yield
+        finally:
+            self.rolled = before
 
     @contextmanager
     def move_scope(self, moving: bool, light: bool) -> Iterator[None]:

@@ -21,7 +21,7 @@ from tilec.backends.cpu.products.elementwise import map_expressions
 from tilec.backends.cpu.products.forms.instructions import instruction_of
 from tilec.backends.cpu.products.forms.tile_forms import TileForm
 from tilec.backends.cpu.products.forms.word_forms import word_form
-from tilec.backends.cpu.products.tir import get, index, span
+from tilec.backends.cpu.products.tir import ONCE, get, index, span
 from tilec.ir.exprs import transform
 from tilec.ir.nodes import Block, Parallel, Region, Store
 from tilec.lowering.analysis.regions import static
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 def _(stmt: MicroGemm, ctx: LaneContext) -> tirx.Stmt:
     block = stmt.block
     _take(stmt, ctx)
+    ctx.functions["tilec_once"] = ONCE
     epilogue = _Epilogue(stmt, ctx)
     gemm, memory, form = _placed(stmt, ctx), _Tiles(ctx), word_form(block.along or block.form)
     if isinstance(form, TileForm):
@@ -50,6 +51,7 @@ def _(stmt: MicroGemm, ctx: LaneContext) -> tirx.Stmt:
 
 @emit.register(JoinedProducts)
 def _(stmt: JoinedProducts, ctx: LaneContext) -> tirx.Stmt:
+    ctx.functions["tilec_once"] = ONCE
     for gemm in stmt.parts:
         _take(gemm, ctx)
     handed = _HandedOn(stmt.registers, ctx)
@@ -209,30 +211,53 @@ class _Epilogue:
         with self.ctx.scope():
             names = (buffer for buffer in self.gemm.registers if buffer not in handed)
             own = {buffer: _tile(buffer, block, self.ctx) for buffer in names}
-            parts = [tirx.AllocBuffer(self.ctx.storage(tile).data) for tile in own.values()]
-            tiles = {**handed, **own}
+            tiles, parts = {**handed, **own}, self._rooms(own)
             if self.gemm.c.buffer in tiles:
                 parts.append(self._spilled(tiles[self.gemm.c.buffer], block, accumulators))
-            work = emit(self._work(row, col, block, tiles, whole), self.ctx)
+            with self.ctx.rolled_scope(not whole):
+                work = emit(self._work(row, col, block, block.rows, tiles, whole), self.ctx)
             return sequence([*parts, *([work] if work is not None else [])])
 
-    def _spilled(self, tile: Var, block: RegisterBlock, accumulators: Var) -> tirx.Stmt:
+    def gathered(self, block: RegisterBlock) -> _Gathered | None:
+        """What the blocks of last rows, fewer than those of ``block``, have done for them together; None
+        where nothing follows a block, or other products go on with it."""
+        if not self.gemm.body or self.handed is not None:
+            return None
+        return _Gathered(
+            self, block, {buffer: _tile(buffer, block, self.ctx) for buffer in self.gemm.registers}
+        )
+
+    def _rooms(self, tiles: dict[Var, Var]) -> list[tirx.Stmt]:
+        """The arrays of tiles."""
+        return [tirx.AllocBuffer(self.ctx.storage(tile).data) for tile in tiles.values()]
+
+    def _spilled(
+        self, tile: Var, block: RegisterBlock, accumulators: Var, behind: Expr | int = 0
+    ) -> tirx.Stmt:
+        """The sums of a block in the rows of a tile that are ``behind`` so many others."""
         storage = self.ctx.storage(tile)
 
         def moved(r: Expr, v: Expr) -> tirx.Stmt:
             at = lane(block, r, v)
             value = self.ctx.encode(get(accumulators, at, block.lanes), storage.dtype)
-            return tirx.BufferStore(storage.data, value, [span(at, block.lanes)])
+            return tirx.BufferStore(storage.data, value, [span(at + behind * block.cols, block.lanes)])
 
         return each_vector(block, moved)
 
     def _work(
-        self, row: Expr, col: Expr, block: RegisterBlock, tiles: dict[Var, Var], whole: bool
+        self,
+        row: Expr,
+        col: Expr,
+        block: RegisterBlock,
+        rows: int | Expr,
+        tiles: dict[Var, Var],
+        whole: bool,
     ) -> Parallel:
-        """The body over the elements of one block, its registers replaced by their arrays."""
+        """The body over the elements of one block, of which there are ``rows``, its registers replaced by
+        their arrays."""
         inner = tuple(tirx.Var(var.name, "int32") for var in self.gemm.vars)
         outer = (
-            self._origin(row, self.gemm.rows, block.rows),
+            self._origin(row, self.gemm.rows, rows),
             self._origin(col, self.gemm.columns if whole else self._columns(), block.cols),
         )
         places = {var: first + step for var, first, step in zip(self.gemm.vars, outer, inner, strict=True)}
@@ -243,17 +268,46 @@ class _Epilogue:
             return places.get(expr) if isinstance(expr, Var) else None
 
         body = map_expressions(self.gemm.body, lambda expr: transform(expr, visit))
-        return Parallel(inner, (block.rows, block.cols), _retargeted(body, tiles, inner), loc=self.gemm.loc)
+        return Parallel(inner, (rows, block.cols), _retargeted(body, tiles, inner), loc=self.gemm.loc)
 
     def _columns(self) -> int:
         return static(self.gemm.c.extent[-1])
 
-    def _origin(self, value: Expr, count: int | Expr, size: int) -> Var:
+    def _origin(self, value: Expr, count: int | Expr, size: int | Expr) -> Var:
         """A variable of the tile IR for the first row or column of a block of ``size`` out of ``count``."""
         origin = tirx.Var("origin", "int32")
         self.ctx.facts.bind_range(origin, 0, count - size + 1)
         self.ctx.env[origin] = value
         return origin
+
+
+class _Gathered:
+    """The last rows of a product, whose blocks leave their sums in the arrays of one block: what follows is
+    there once for all of them, in loops that stay loops."""
+
+    def __init__(self, epilogue: _Epilogue, block: RegisterBlock, tiles: dict[Var, Var]) -> None:
+        self.epilogue = epilogue
+        self.block = block
+        self.tiles = tiles
+
+    def begin(self) -> list[tirx.Stmt]:
+        """The arrays."""
+        return self.epilogue._rooms(self.tiles)
+
+    def put(self, block: RegisterBlock, accumulators: Var, behind: Expr) -> tirx.Stmt | None:
+        """Takes the sums of a block ``behind`` so many rows; None where these are in memory."""
+        tile = self.tiles.get(self.epilogue.gemm.c.buffer)
+        return None if tile is None else self.epilogue._spilled(tile, block, accumulators, behind)
+
+    def emit(self, row: Expr, col: Expr, rows: Expr, whole: bool) -> tirx.Stmt:
+        """The epilogue of ``rows`` rows from the one at ``row``."""
+        ctx, count = self.epilogue.ctx, tirx.Var("rows", "int32")
+        with ctx.scope(), ctx.rolled_scope(True):
+            ctx.facts.bind_range(count, 1, self.block.rows)
+            ctx.env[count] = rows
+            work = self.epilogue._work(row, col, self.block, count, self.tiles, whole)
+            emitted = emit(work, ctx)
+        return sequence([] if emitted is None else [emitted])
 
 
 def _retargeted(body: Block, tiles: dict[Var, Var], inner: tuple[Var, ...]) -> Block:

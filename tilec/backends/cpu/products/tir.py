@@ -70,6 +70,26 @@ def loop(
     return tirx.For(var, index(0), index(count), kind, body(var))
 
 
+#: A function that does nothing, in code that has no second copy: a loop around a call of it stays one.
+ONCE = """
+define linkonce_odr hidden i32 @tilec_once() alwaysinline nounwind {
+  call void asm sideeffect "", ""() noduplicate
+  ret i32 0
+}
+"""
+
+
+def once(body: tirx.Stmt) -> tirx.Stmt:
+    """``body``, of which LLVM makes no second copy (`ONCE`): it would write out short loops, and others for
+    several trips at a time, also those of which one trip is seldom run."""
+    return sequence(tirx.Evaluate(tirx.call_extern("int32", "tilec_once")), body)
+
+
+def kept_loop(count: int | Expr, body: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
+    """``body`` for 0 to count - 1, in a loop that stays one."""
+    return loop(count, lambda var: once(body(var)))
+
+
 def sequence(*parts: tirx.Stmt) -> tirx.Stmt:
     """Statements one after another; of none one that does nothing."""
     if not parts:

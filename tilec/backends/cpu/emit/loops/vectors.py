@@ -104,7 +104,8 @@ def _parts(
     ends: bool = False,
 ) -> tirx.Stmt | None:
     """Vectors of each width, from where the wider ones end: at a multiple of these, which is ``known`` behind
-    them. Those of the widest alone and one of the lanes that are left where it ``ends`` the loop."""
+    them. Those of the widest alone and one of the lanes that are left where it ``ends`` the loop. Loops
+    behind the first have few trips, and stay loops."""
     parts: list[tirx.Stmt] = []
     dtype = dtype_of(var)
     widths = [width] if ends else _dynamic_widths(width)
@@ -112,7 +113,8 @@ def _parts(
     for lanes, slots in steps:
         size = tirx.const(lanes * slots, dtype)
         trips = ctx.fresh(f"{var.name}_trips", dtype)
-        part = _repeat(var, start, trips, lanes, slots, body, ctx)
+        with ctx.rolled_scope(ctx.rolled or bool(parts)):
+            part = _repeat(var, start, trips, lanes, slots, body, ctx)
         if part is None:
             return None
         parts += [tirx.Bind(trips, tirx.truncdiv(extent, size)), part]

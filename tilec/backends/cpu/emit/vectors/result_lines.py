@@ -12,7 +12,7 @@ from tvm import sym, tirx
 
 from tilec.backends.cpu.products.elementwise import accesses, stores
 from tilec.backends.cpu.products.packing import has_unit_stride
-from tilec.backends.cpu.products.tir import CACHE_LINE, prefetch, sequence
+from tilec.backends.cpu.products.tir import CACHE_LINE, kept_loop, prefetch, sequence
 from tilec.ir.exprs import dtype_of, loads, uses
 from tilec.ir.nodes import is_global, walk
 from tilec.ir.traits import defined
@@ -41,13 +41,17 @@ class ResultLines:
     def of(self, row: Expr, col: Expr, block: RegisterBlock) -> tirx.Stmt | None:
         """Asks for their lines of the block whose first element is (``row``, ``col``); None without such
         tensors."""
-        parts = [
-            self._asked(buffer, row + r, col + c)
-            for buffer in self.places
-            for r in range(block.rows)
-            for c in _columns(block, element_bytes(str(buffer.dtype)))
-        ]
-        return sequence(*parts) if parts else None
+
+        def of_row(r: Expr) -> tirx.Stmt:
+            return sequence(
+                *(
+                    self._asked(buffer, row + r, col + c)
+                    for buffer in self.places
+                    for c in _columns(block, element_bytes(str(buffer.dtype)))
+                )
+            )
+
+        return kept_loop(block.rows, of_row) if self.places else None
 
     def _asked(self, buffer: Var, row: Expr, col: Expr) -> tirx.Stmt:
         """A prefetch into the first cache, of what is written for writing."""

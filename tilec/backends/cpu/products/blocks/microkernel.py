@@ -52,6 +52,22 @@ class Epilogue(Protocol):
     ) -> tirx.Stmt | None:
         """The work on the sums in ``accumulators``, all of whose columns count where it is ``whole``."""
 
+    def gathered(self, block: RegisterBlock) -> Gathered | None:
+        """What several blocks of last rows have done for them together; None: each has its own."""
+
+
+class Gathered(Protocol):
+    """The sums of blocks of last rows side by side, and what follows them."""
+
+    def begin(self) -> list[tirx.Stmt]:
+        """Room for them."""
+
+    def put(self, block: RegisterBlock, accumulators: Var, behind: Expr) -> tirx.Stmt | None:
+        """Takes those of a block ``behind`` so many rows; None where these are in memory."""
+
+    def emit(self, row: Expr, col: Expr, rows: Expr, whole: bool) -> tirx.Stmt:
+        """The work on ``rows`` rows, whose first one is ``row``, as `Epilogue.emit` does it."""
+
 
 class HandedOn(Protocol):
     """Sums that products hand on to each other, one register block after the other."""
@@ -92,8 +108,10 @@ def column_blocks(gemm: MicroGemm, columns: int) -> Iterator[tuple[RegisterBlock
 
 class _Builder:
     """Emits the loops of one product, each of whose blocks those of the ``others`` follow. ``whole``: all
-    columns of the blocks at hand count; ``rest``: how many of them ``b`` has, where that is not all;
-    ``of_band``: the product with the band at hand as its ``a``."""
+    columns of the blocks at hand count, or a condition that says so when the code runs; ``rest``: how many of
+    them ``b`` has, where that is not all; ``narrower``: where its condition holds, blocks of all rows are
+    those; ``gathered``: where sums of last rows go, and the first of these rows; ``of_band``: the product
+    with the band at hand as its ``a``."""
 
     def __init__(
         self,
@@ -113,8 +131,10 @@ class _Builder:
         self.of_band = gemm
         self.depths = None if gemm.a_reach is None else Depths(gemm, gemm.a_reach, memory)
         self.offset: Var | None = None
-        self.whole = True
+        self.whole: bool | Expr = True
         self.rest: Expr | None = None
+        self.narrower: tuple[Expr, RegisterBlock] | None = None
+        self.gathered: tuple[Gathered, Expr] | None = None
 
     def product(self) -> tirx.Stmt:
         """All blocks of columns, each over all rows; by bands the other way round."""
@@ -122,7 +142,7 @@ class _Builder:
         if self.bands is not None:
             return sequence(*shared, self._rows(self.gemm.block, partial(self._band, self.bands)))
         return sequence(
-            *shared, *self._columns(lambda block, col: self._rows(block, partial(self._block, col=col)))
+            *shared, *self._columns(lambda block, col: self._rows(block, partial(self._block, col=col), col))
         )
 
     def _band(self, bands: Bands, rows: RegisterBlock, row: Expr) -> tirx.Stmt:
@@ -131,10 +151,18 @@ class _Builder:
 
         def part(block: RegisterBlock, col: Expr) -> tirx.Stmt:
             if block.form != "fma" or self._is_wide(block):
-                return self._block(replace(block, rows=rows.rows), row, col)
-            return _static_rows(block, rows.rows, lambda some, first: self._block(some, row + first, col))
+                return self._block_of_band(replace(block, rows=rows.rows), row, col)
+            return self._static_rows(
+                block, rows.rows, lambda some, first: self._block(some, row + first, col)
+            )
 
         return sequence(bands.filled(row, rows.rows), *self._columns(part))
+
+    def _block_of_band(self, block: RegisterBlock, row: Expr, col: Expr) -> tirx.Stmt:
+        """The register block of a band; a band of fewer rows has no `narrower` ones."""
+        if block.rows < self.gemm.block.rows:
+            return self._block(block, row, col)
+        return self._as_narrow(block, lambda some: self._block(some, row, col))
 
     def _shared(self) -> list[tirx.Stmt]:
         """What all columns have in common: how deep rows are, and what the form's offset adds to them."""
@@ -181,13 +209,25 @@ class _Builder:
         return [bind, *parts]
 
     def _panels(self, block: RegisterBlock, limit: Var, part: _Part) -> list[tirx.Stmt]:
-        """Whole panels; of the last one only the vectors that `_last` takes where these hold all columns."""
-        count = tirx.truncdiv(limit, index(block.cols))
-        rest, start = limit - count * block.cols, count * block.cols
-        parts = [loop(count, lambda j: part(block, j * block.cols))]
+        """Panels of which more than a vector is left, whole ones and the last one; a last vector."""
+        lanes, count = block.lanes, tirx.truncdiv(limit, index(block.cols))
+        start = count * block.cols
+        rest = limit - start
+        wide = (
+            count
+            if block.vectors == 1
+            else tirx.truncdiv(limit + (block.cols - lanes - 1), index(block.cols))
+        )
+
+        def panel(number: Expr) -> tirx.Stmt:
+            left = limit - number * block.cols
+            self.whole = left >= block.cols
+            return self._last(block, number * block.cols, left, part)
+
+        parts = [loop(wide, panel)]
         self.whole = False
-        wider = part(block, start) if block.vectors > 1 else None
-        return [*parts, self._last(block, start, rest, wider, part)]
+        few = self._last(_narrow(block, lanes), start, rest, part)
+        return [*parts, tirx.IfThenElse(tirx.all(rest > 0, rest <= lanes), few, None)]
 
     def _has_room(self, block: RegisterBlock) -> bool:
         """Whether rows of sums have room for the last vectors of a panel: the next row begins behind them."""
@@ -205,33 +245,29 @@ class _Builder:
         )
 
     def _parts(self, block: RegisterBlock, limit: Var, part: _Part) -> list[tirx.Stmt]:
-        """Whole blocks; behind them one of the fewest vectors, a power of two, that have all columns, or what
-        `_last` takes."""
+        """Whole blocks; behind them one of the fewest vectors, a power of two, that have all columns."""
         count = tirx.truncdiv(limit, index(block.cols))
         start = count * block.cols
         parts = [loop(count, lambda j: part(block, j * block.cols))]
         self.whole, self.rest = False, limit - start
-        wider, width = part(block, start) if block.vectors > 1 else None, block.cols
-        while width > 2 * block.lanes:
-            width //= 2
-            wider = tirx.IfThenElse(self.rest > width, wider, part(_narrow(block, width), start))
-        return [*parts, self._last(block, start, self.rest, wider, part)]
+        width, few = block.lanes, None
+        while width <= block.cols:
+            wider = self._last(_narrow(block, width), start, self.rest, part)
+            few = wider if few is None else tirx.IfThenElse(self.rest > width // 2, wider, few)
+            width *= 2
+        return [*parts, tirx.IfThenElse(self.rest > 0, few, None)]
 
-    def _last(
-        self, block: RegisterBlock, start: Expr, rest: Expr, wider: tirx.Stmt | None, part: _Part
-    ) -> tirx.Stmt:
-        """The last ``rest`` columns: ``wider`` where there is such and they are more than it need not have;
-        else one vector, half of one, or both side by side. Cores that start one multiply-add of 512 bits a
-        cycle start two of 256."""
-        lanes, half = block.lanes, block.lanes // 2
-        one = part(_narrow(block, lanes), start)
-        if self._has_halves(block):
-            one = tirx.IfThenElse(rest > half, one, part(_narrow(block, half), start))
-            if wider is not None:
-                joined = part(replace(block, cols=lanes + half), start)
-                wider = tirx.IfThenElse(rest > lanes + half, wider, joined)
-        few = one if wider is None else tirx.IfThenElse(rest > lanes, wider, one)
-        return tirx.IfThenElse(rest > 0, few, None)
+    def _last(self, block: RegisterBlock, start: Expr, rest: Expr, part: _Part) -> tirx.Stmt:
+        """``part`` for a block, of whose columns ``rest`` are left; of one or two vectors half a vector less
+        where that has them all. Cores that start one multiply-add of 512 bits a cycle start two of 256. Rows
+        that fill no block, which wait for each other more than for multipliers, take the block as it is."""
+        width = block.cols - block.lanes // 2
+        if block.vectors <= 2 and self._has_halves(block):
+            narrow = _narrow(block, width) if block.vectors == 1 else replace(block, cols=width)
+            self.narrower = (rest <= width, narrow)
+        stmt = part(block, start)
+        self.narrower = None
+        return stmt
 
     def _has_halves(self, block: RegisterBlock) -> bool:
         """Whether the last columns of a block are worth half a vector: of few vectors that is much."""
@@ -239,30 +275,83 @@ class _Builder:
         is_few = static(self.gemm.c.extent[-1]) <= _FEW_VECTORS * block.lanes
         return is_few and is_widest and block.form == "fma"
 
-    def _rows(self, block: RegisterBlock, part: _Part) -> tirx.Stmt:
+    def _rows(self, block: RegisterBlock, part: _Part, col: Expr | None = None) -> tirx.Stmt:
         """``part`` for all blocks of rows, each with its first row: whole ones, then one block of what is
-        left, or one for every power of two in it."""
+        left, or one for every power of two in it. What follows these is there once where they have the
+        column ``col`` in common."""
         rows = int_value(self.gemm.rows)
         if rows is not None:
-            return _static_rows(block, rows, part)
-        limit, exact = tirx.Var("rows", "int32"), self._has_exact_rows(block)
+            return self._static_rows(block, rows, part)
+        limit, done = tirx.Var("rows", "int32"), tirx.Var("done", "int32")
         whole = tirx.truncdiv(limit, index(block.rows))
-        parts = [loop(whole, lambda i: part(block, i * block.rows))]
+        return sequence(
+            tirx.Bind(limit, trips_of(self.gemm.rows)),
+            self._whole_rows(block, whole, part),
+            *([] if block.rows == 1 else [tirx.Bind(done, whole * block.rows)]),
+            *self._last_rows(block, done, limit, part, col),
+        )
+
+    def _last_rows(
+        self, block: RegisterBlock, done: Expr, limit: Expr, part: _Part, col: Expr | None
+    ) -> list[tirx.Stmt]:
+        """Those behind ``done`` of ``limit``."""
+        alone = col is None or block.rows <= 2 or self.gemm.c_reach is not None or self.others
+        gathered = None if alone else self.epilogue.gathered(block)
+        if gathered is None or col is None:
+            return self._blocks_of_rest(block, done, limit, part)
+        self.gathered = gathered, done
+        parts = self._blocks_of_rest(block, done, limit, part)
+        self.gathered = None
+        test, rest = limit > done, limit - done
+        if self.gemm.last is not None:
+            test = tirx.all(test, self.gemm.last)
+        work = self._by_columns(partial(gathered.emit, done, col, rest))
+        return [*gathered.begin(), *parts, tirx.IfThenElse(test, work, None)]
+
+    def _blocks_of_rest(self, block: RegisterBlock, done: Expr, limit: Expr, part: _Part) -> list[tirx.Stmt]:
+        """The blocks of last rows."""
+        if self._has_exact_rows(block):
+            return [_rest(replace(block, rows=rest), done, limit, part) for rest in range(1, block.rows)]
+        sizes = _powers_below(block.rows)
+        return [_tail(size, done, limit, partial(part, replace(block, rows=size))) for size in sizes]
+
+    def _by_columns(self, emit: Callable[[bool], tirx.Stmt]) -> tirx.Stmt:
+        """What ``emit`` makes of whole columns, or of others; both where a condition tells them apart."""
+        if isinstance(self.whole, bool):
+            return emit(self.whole)
+        return tirx.IfThenElse(self.whole, emit(True), emit(False))
+
+    def _static_rows(self, block: RegisterBlock, rows: int, part: _Part) -> tirx.Stmt:
+        """``part`` for a known number of rows."""
+        whole = rows // block.rows
+        parts = [self._whole_rows(block, whole, part)] if whole else []
         done = whole * block.rows
-        if exact:
-            parts += [_rest(replace(block, rows=rest), done, limit, part) for rest in range(1, block.rows)]
-        else:
-            for size in _powers_below(block.rows):
-                parts.append(_tail(size, done, limit, partial(part, replace(block, rows=size))))
-        value = trips_of(self.gemm.rows)
-        return sequence(tirx.Bind(limit, value), *parts)
+        for size in _powers_below(block.rows):
+            if (rows - whole * block.rows) & size:
+                parts.append(part(replace(block, rows=size), index(done)))
+                done += size
+        return sequence(*parts)
+
+    def _whole_rows(self, block: RegisterBlock, count: int | Expr, part: _Part) -> tirx.Stmt:
+        """``part`` for ``count`` blocks of all their rows."""
+        return self._as_narrow(block, lambda some: loop(count, lambda i: part(some, i * block.rows)))
+
+    def _as_narrow(self, block: RegisterBlock, part: Callable[[RegisterBlock], tirx.Stmt]) -> tirx.Stmt:
+        """``part`` for ``block``, or for a `narrower` one, not all of whose columns count."""
+        if self.narrower is None:
+            return part(block)
+        (test, narrow), whole = self.narrower, self.whole
+        self.whole = False
+        few = part(replace(narrow, rows=block.rows))
+        self.whole = whole
+        return tirx.IfThenElse(test, few, part(block))
 
     def _has_exact_rows(self, block: RegisterBlock) -> bool:
         """Whether there is a block for each number of rows that may be left. Of float blocks their width
         alone decides, so that tiles which bring operands in other ways give the same bits."""
         if block.form == "fma":
             return self._is_wide(block)
-        is_full = block == self.gemm.block and (self.whole or self.rest is not None)
+        is_full = block == self.gemm.block and (self.whole is not False or self.rest is not None)
         return is_full and block.form not in MATRIX_FORMS
 
     def _is_wide(self, block: RegisterBlock) -> bool:
@@ -280,7 +369,7 @@ class _Builder:
         return tirx.IfThenElse(nearest <= self.gemm.c_reach, work, None)
 
     def _as_part(
-        self, block: RegisterBlock, row: Expr, col: Expr, whole: bool, rest: Expr | None
+        self, block: RegisterBlock, row: Expr, col: Expr, whole: bool | Expr, rest: Expr | None
     ) -> tirx.Stmt:
         """One register block of a product that follows another one's, whose columns it has."""
         self.whole, self.rest = whole, rest
@@ -318,13 +407,16 @@ class _Builder:
         other = made(narrow, row, col + whole, self.offset, rest)
         return [made(replace(block, cols=whole, beside=1), row, col, self.offset, None, other), other]
 
-    def _finish(self, tile: RegisterTile, whole: bool) -> tirx.Stmt | None:
+    def _finish(self, tile: RegisterTile, whole: bool | Expr) -> tirx.Stmt | None:
         """The epilogue of a tile, all of whose columns count where it is ``whole``, behind asking for what
         that of the next one will touch, where there is such: those of another tile may be at work on another
         core. In front of the K loop that made loops which read ``a`` in place take up to 1.9 times as long on
         a Xeon of model 207."""
         block, row, col = tile.block, tile.row, tile.col
-        finish = self.epilogue.emit(row, col, block, tile.data, whole)
+        if self.gathered is not None:
+            gathered, first = self.gathered
+            return gathered.put(tile.block, tile.data, tile.row - first)
+        finish = self._followed(tile, whole)
         if finish is None or not block.rows == self.gemm.block.rows > 1:
             return finish
         if self.bands is None:
@@ -334,24 +426,20 @@ class _Builder:
         ahead = self.epilogue.ahead(next_row, next_col, block)
         return finish if ahead is None else sequence(tirx.IfThenElse(is_one, ahead, None), finish)
 
+    def _followed(self, tile: RegisterTile, whole: bool | Expr) -> tirx.Stmt | None:
+        """What follows for a tile; for whole ones and others where a condition tells them apart."""
+        emit = partial(self.epilogue.emit, tile.row, tile.col, tile.block, tile.data)
+        if isinstance(whole, bool):
+            return emit(whole)
+        every = emit(True)
+        return None if every is None else tirx.IfThenElse(whole, every, emit(False))
+
 
 def _side_by_side(block: RegisterBlock, start: int, count: int, part: _Part) -> tirx.Stmt:
     """``count`` blocks from column ``start`` on."""
     if count == 1:
         return part(block, index(start))
     return loop(count, lambda j: part(block, j * block.cols + start))
-
-
-def _static_rows(block: RegisterBlock, rows: int, part: _Part) -> tirx.Stmt:
-    """``part`` for a known number of rows."""
-    whole = rows // block.rows
-    parts = [loop(whole, lambda i: part(block, i * block.rows))] if whole else []
-    done = whole * block.rows
-    for size in _powers_below(block.rows):
-        if (rows - whole * block.rows) & size:
-            parts.append(part(replace(block, rows=size), index(done)))
-            done += size
-    return sequence(*parts)
 
 
 def _rest(block: RegisterBlock, done: Expr, limit: Expr, part: _Part) -> tirx.Stmt:

@@ -20,6 +20,7 @@ from tilec.backends.cpu.products.tir import (
     SECOND,
     get,
     index,
+    kept_loop,
     loop,
     prefetch,
     put,
@@ -214,8 +215,8 @@ class RegisterTile:
             return sequence(
                 tirx.Bind(count, tirx.min(limit - first, index(_TURNING))),
                 self._in_turns(
-                    loop(whole, lambda k: some(first + k * unroll, unroll)),
-                    loop(count - whole * unroll, lambda k: some(first + whole * unroll + k, 1)),
+                    kept_loop(whole, lambda k: some(first + k * unroll, unroll)),
+                    kept_loop(count - whole * unroll, lambda k: some(first + whole * unroll + k, 1)),
                 ),
             )
 
@@ -252,22 +253,34 @@ class RegisterTile:
         """First element of one of the sums of vector ``v`` of row ``r``."""
         return number * self.block.rows * self.block.cols + lane(self.block, r, v)
 
+    @property
+    def unroll(self) -> int:
+        """K steps of a trip; one, without a loop for the rest of K, for last rows and columns whose sums take
+        no turns: their multiply-adds wait for each other longer than a trip takes to count."""
+        block, whole = self.block, self.gemm.block
+        is_whole = block.rows == whole.rows and block.cols == whole.cols
+        if is_whole or self.turns > 1 or block.ahead > 1 or self._runs_ahead():
+            return block.unroll
+        return 1
+
     def _static_depth(self, some: _Steps) -> list[tirx.Stmt]:
-        unroll = self.block.unroll
+        unroll = self.unroll
         steps = -(-static(self.gemm.depth) // group_of(self.block.form))
         trips, rest = divmod(steps, unroll)
-        parts = [loop(trips, lambda k: some(k * unroll, unroll))] if trips else []
+        parts = [kept_loop(trips, lambda k: some(k * unroll, unroll))] if trips else []
         return [*parts, *([some(index(trips * unroll), rest)] if rest else [])]
 
     def _dynamic_depth(self, some: _Steps) -> list[tirx.Stmt]:
-        unroll, limit = self.block.unroll, tirx.Var("depth", INDEX)
+        unroll, limit = self.unroll, tirx.Var("depth", INDEX)
         trips = tirx.truncdiv(limit, index(unroll))
         group = group_of(self.block.form)
-        return [
+        parts = [
             tirx.Bind(limit, tirx.truncdiv(trips_of(self.gemm.depth) + (group - 1), index(group))),
-            loop(trips, lambda k: some(k * unroll, unroll)),
-            loop(limit - trips * unroll, lambda k: some(trips * unroll + k, 1)),
+            kept_loop(trips, lambda k: some(k * unroll, unroll)),
         ]
+        if unroll == 1:
+            return parts
+        return [*parts, kept_loop(limit - trips * unroll, lambda k: some(trips * unroll + k, 1))]
 
     def _steps(self, k: Expr, count: int, *, asks: bool) -> tirx.Stmt:
         """``count`` consecutive K steps from ``k``. What they ask for comes first: compilers keep loads and
