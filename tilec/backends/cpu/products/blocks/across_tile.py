@@ -21,6 +21,7 @@ from tilec.backends.cpu.products.tir import (
     SECOND,
     get,
     index,
+    kept_loop,
     loop,
     prefetch,
     put,
@@ -76,7 +77,7 @@ class AcrossTile(RegisterTile):
         """What is left of K behind ``done``, in front of adding up the lanes or behind it."""
         buffers = (self.gemm.a.region.buffer, self.gemm.b.region.buffer)
         if not all(self.memory.has_first(buffer) for buffer in buffers):
-            return [*self._totals(), loop(depth - done, lambda k: self._rest(done + k))]
+            return [*self._totals(), kept_loop(depth - done, lambda k: self._rest(done + k))]
         part = self._narrow(done, depth - done)
         return [tirx.IfThenElse(depth > done, part, None), *self._totals()]
 
@@ -85,7 +86,7 @@ class AcrossTile(RegisterTile):
         if self.wide == self.sums_wide:
             return [tirx.Bind(done, first)]
         trips = tirx.truncdiv(depth - first, index(self.sums_wide))
-        step = loop(trips, lambda k: self._narrow(first + k * self.sums_wide))
+        step = kept_loop(trips, lambda k: self._narrow(first + k * self.sums_wide))
         return [step, tirx.Bind(done, first + trips * self.sums_wide)]
 
     def _each(self, body: Callable[[Expr, Expr, Expr], tirx.Stmt]) -> tirx.Stmt:
