@@ -12,6 +12,7 @@ from breadth import diagonal, parametrized
 
 from tilec.build.answers.dispatch import Server
 from tilec.build.elaborated.frontend import elaborate_variant
+from tilec.costs import cheapest
 from tilec.manifest import Variant, load_manifest
 from tilec.package.model import signature
 from tilec.trials.chosen import chosen_dims
@@ -81,6 +82,34 @@ def test_few_rows_take_tiles_of_their_size(rows: int, kernel: str) -> None:
     variant = Server(plan, LINEAR[kernel]).service({"M": rows, "N": 4096, "K": 4160}).variant
     assert variant is not None
     assert variant.config["bM"] == tile
+
+
+#: Of float32 products: few and many rows, few and many columns, short and long K, and none a round number.
+PRODUCTS = (
+    (3, 960, 6543),
+    (27, 39, 473),
+    (64, 64, 4096),
+    (99, 60, 2748),
+    (191, 1277, 884),
+    (444, 7, 182),
+    (1528, 2928, 134),
+)
+
+
+@pytest.mark.parametrize("shape", PRODUCTS, ids=str)
+def test_threads_choose_among_tiles_that_add_in_the_same_order(shape: tuple[int, int, int]) -> None:
+    """Else results would differ with the number of threads (docs/cpu.md#what-is-exact)."""
+    dims = dict(zip("MNK", shape, strict=True))
+    (plan,) = load_manifest(MANIFEST, targets=["x86-64-v4"], kernels=["matmul_float32"]).kernels
+    served = [each for each in plan.variants if all(g.admits(dims[name]) for name, g in each.dims.items())]
+    lists = [each for each in served if each.dims == served[0].dims and each.cost]
+    assert len(lists) >= 10
+    chosen = [
+        lists[cheapest([each.cost for each in lists], dims, threads)].config for threads in (1, 2, 4, 16)
+    ]
+    assert len({config.get("spread_k", 1) for config in chosen}) == 1
+    if any(config != chosen[0] for config in chosen):
+        assert all(config["bK"] % 64 == 0 and config["bM"] % 8 == 0 for config in chosen)
 
 
 def test_schedules_for_the_same_calls_stand_together() -> None:
