@@ -24,14 +24,15 @@ with launch(4, threads=(64, 1, 1)) as (b,):
     for i in parallel(16):
         Y[b, i] = cast(uint16, X[b, {first}]) | (cast(uint16, X[b, {second}]) << uint16({bits}))
 """
-#: Name to the place of the lower byte, and how many vectors have all of them; 0: read one by one.
+#: Name to the place of the lower byte, and how many vectors have all of them, which begin where those of
+#: other places do; 0: read one by one.
 PLACES = {
-    "blocks": ("i * 18 + 4", 4),
+    "blocks": ("i * 18 + 4", 5),
     "shared": ("i // 4 * 36 + i % 4 // 2 * 2", 2),
-    "backwards": ("600 - i * 6", 2),
+    "backwards": ("600 - i * 6", 3),
     "far": ("i * 40", 0),
     "odd": ("i // 8 * 99 + i % 8 * 2", 0),
-    "near": ("i // 2 * 4", 0),
+    "near": ("i // 2 * 4", 1),
 }
 TARGETS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
 
@@ -68,7 +69,7 @@ def test_vectors_that_are_read(name: str) -> None:
     target = parse_target("x86-64-v4")
     lowered = to_tir(lower(parse_kernel(_text("k", first)), target), target)
     read = set(
-        re.findall(r'"int32x16", X\[T.Ramp\((.*?), T.int64\(1\), 64\)', tir_text(lowered, target, "k"))
+        re.findall(r'"uint16x32", X\[T.Ramp\((.*?), T.int64\(1\), 64\)', tir_text(lowered, target, "k"))
     )
     assert len(read) == count
 

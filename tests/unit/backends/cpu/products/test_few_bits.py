@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,14 @@ import numpy as np
 import pytest
 from breadth import parametrized
 from compiled import Library
+from memory_ends import at_the_end
 from tile_unit import as_here, emulated_tiles
 
+from tilec.backends.cpu.codegen.objects import assembly
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.ir.guards import Guard
+from tilec.ir.nodes import Kernel
 from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.targets import native_target, parse_target
 
@@ -64,6 +70,36 @@ def test_few_rows_times_weights_of_four_bits(form: str, rows: int) -> None:
     result = np.full((shape["M"], shape["N"]), np.nan, np.float16)
     built.run("k", [*given, result], shape)
     np.testing.assert_allclose(result.astype(np.float32), reference(*given), rtol=4e-3, atol=4e-3)
+
+
+def _several_steps() -> Kernel:
+    """One row times ``q4_0``, whose 16 blocks of 18 bytes of a trip are five vectors."""
+    source, args, _, _ = FORMS["q4_0"]
+    dims = {"M": Guard(eq=1), "N": Guard(), "K": Guard(div=128)}
+    config = {"bM": 1, "bN": 8, "bK": 2048, "together": 4}
+    return elaborate(load_entry(source, KERNELS), name="k", dims=dims, args=args, config=config)
+
+
+def test_blocks_of_several_steps_are_read_by_whole_vectors() -> None:
+    """Four steps and their scales take their own of five vectors; the end of the fifth is read once more."""
+    target = parse_target("x86-64-v4+vnni")
+    code = assembly(to_tir(lower(_several_steps(), target), target), target, "k")
+    (loop,) = (part for part in re.split(r"\n\.L\w+:", code) if part.count("vpdpbusd") == 16)
+    assert len(re.findall(r"\t(?:vmovdqu64\t\S*\(|vpermt2w\t\S*\()", loop)) <= 6
+    assert "vpermt2d" not in loop
+    assert "vpinsrw" not in loop
+
+
+@pytest.mark.skipif(native_target().arch != "x86_64", reason="instructions of x86")
+@pytest.mark.parametrize("k", [512, 640, 2304])
+def test_blocks_of_several_steps_end_with_their_tensor(k: int) -> None:
+    """Rows of whole steps, and of some that are left."""
+    built = Library({"k": _several_steps()}, native_target())
+    _, _, reference, inputs = FORMS["q4_0"]
+    a, w = inputs({"M": 1, "N": 3, "K": k}, np.random.default_rng(5))
+    a, result = a.astype(np.float16), np.full((1, 3), np.nan, np.float16)
+    built.run("k", [a, at_the_end(w), result], {"M": 1, "N": 3, "K": k})
+    np.testing.assert_allclose(result.astype(np.float32), reference(a, w), rtol=4e-3, atol=4e-3)
 
 
 def _many_rows(group: int) -> dict[str, Any]:
