@@ -104,8 +104,8 @@ def _parts(
     ends: bool = False,
 ) -> tirx.Stmt | None:
     """Vectors of each width, from where the wider ones end: at a multiple of these, which is ``known`` behind
-    them. Those of the widest alone and one of the lanes that are left where it ``ends`` the loop. Loops
-    behind the first have few trips, and stay loops."""
+    them. Those of the widest alone and one of the lanes that are left where it ``ends`` the loop. Of
+    loops that add up, those behind the first, which have few trips, stay loops."""
     parts: list[tirx.Stmt] = []
     dtype = dtype_of(var)
     widths = [width] if ends else _dynamic_widths(width)
@@ -113,7 +113,7 @@ def _parts(
     for lanes, slots in steps:
         size = tirx.const(lanes * slots, dtype)
         trips = ctx.fresh(f"{var.name}_trips", dtype)
-        with ctx.rolled_scope(ctx.rolled or bool(parts)):
+        with ctx.rolled_scope(ctx.rolled or bool(parts and ctx.accumulators)):
             part = _repeat(var, start, trips, lanes, slots, body, ctx)
         if part is None:
             return None
