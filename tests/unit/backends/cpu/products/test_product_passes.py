@@ -412,6 +412,13 @@ def _asked_of(text: str) -> list[str]:
     return re.findall(r'llvm\.prefetch", T\.address_of\(([A-Z])', text)
 
 
+def test_what_follows_last_rows_is_there_once() -> None:
+    """Whole rows and last ones of 32 and of 16 columns, whole rows alone of 24 and of 8, and all where
+    K is 0: seven places store last columns, and no block of last rows has one of its own."""
+    text = code(Product())
+    assert text.count('"tilec_store_first_float32x16", T.address_of(C') == 7
+
+
 @pytest.mark.parametrize(
     ("target", "function"),
     [("x86-64-v4", "tilec_first_float32x16"), ("x86-64-v3", "tilec_first_float32x8"), ("x86-64-v2", None)],
