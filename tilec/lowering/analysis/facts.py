@@ -45,8 +45,9 @@ from tilec.ir.exprs import (
     with_part,
 )
 from tilec.ir.nodes import Kernel, ScalarParam
-from tilec.lowering.analysis.answers import Answers
+from tilec.lowering.analysis.answers import Answer, Answers
 from tilec.lowering.analysis.conditions import gap, has_quotient, is_below_zero, is_opaque, negate
+from tilec.lowering.analysis.grounds import Grounds
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -77,12 +78,14 @@ class Facts:
         self._multiples: dict[Var, Expr] = {}
         self._known: list[tuple[Expr, bool]] = []
         self._gaps: list[Expr] = []
+        self._grounds = Grounds()
         self._state = 0
         self._states = itertools.count(1)
         self._verdicts: Answers[bool | None] = Answers()
         self._forms: Answers[Expr] = Answers()
         self._inlined: Answers[Expr] = Answers()
         self._of_data: Answers[Expr] = Answers()
+        self._wrapping: Answers[bool] = Answers()
         self._linear_forms: Answers[list[Expr]] = Answers()
         self._positive: Answers[bool] = Answers()
         self._assumed: Answers[int] = Answers()
@@ -104,6 +107,11 @@ class Facts:
         self._multiples[var] = quotient * tirx.const(div, dtype_of(var))
         self.analyzer.bind(var, _range(var, low, high), allow_override=True)
 
+    @property
+    def state(self) -> int:
+        """A number for what is known: equal ones say that nothing was learnt, or forgotten, in between."""
+        return self._state
+
     def is_dim(self, expr: Expr) -> bool:
         """Whether an expression is a dim of the kernel that the manifest leaves open."""
         return isinstance(expr, Var) and expr in self._dims
@@ -116,6 +124,7 @@ class Facts:
                 empty = self.prove(with_part(extent, part, zero) <= 0)
                 if empty is True and self.prove(part >= zero) is True:
                     self._known += [(as_written(each > zero), True) for each in (part, self.simplify(part))]
+                    self._grounds.assume(part > zero, True)
         self._state = next(self._states)
 
     def bind_range(self, var: Var, low: Expr | int, high: Expr | int) -> None:
@@ -130,13 +139,15 @@ class Facts:
         low = low if self.is_stable(low) else tirx.const(-_LARGEST, dtype_of(var))
         high = high if self.is_stable(high) else tirx.const(_LARGEST, dtype_of(var))
         self._ranges = [entry for entry in self._ranges if not entry[0].same_as(var)]
-        self._ranges.append((var, self._proof_form(low), self._proof_form(high - 1)))
+        ends = (self._proof_form(low), self._proof_form(high - 1))
+        self._ranges.append((var, *ends))
         end = self.inline(high)
         if isinstance(end, tirx.Min):
             self._lesser[var] = tuple(self._proof_form(part - 1) for part in (end.a, end.b))
         first, last = self._number(low, False), self._number(high, True)
         lowest, highest = -_LARGEST if first is None else first, _LARGEST if last is None else last
         self._bind_interval(var, lowest, max(highest - 1, lowest))
+        self._grounds.learn_range(var, (*ends, *self._lesser.get(var, ())), (lowest, highest))
 
     def _bind_numbers(self, var: Var, low: int, high: int) -> None:
         """`bind_range` between two numbers, which are as simple as they get."""
@@ -146,6 +157,7 @@ class Facts:
         self._ranges = [entry for entry in self._ranges if not entry[0].same_as(var)]
         self._ranges.append((var, tirx.const(low, dtype), tirx.const(high - 1, dtype)))
         self._bind_interval(var, low, max(high - 1, low))
+        self._grounds.learn_range(var, (), (low, high))
 
     def _bind_interval(self, var: Var, low: int, high: int) -> None:
         """``low`` <= var <= ``high``. A TVM range holds the number of values and what is behind the last one,
@@ -172,6 +184,7 @@ class Facts:
             return
         self._state = next(self._states)
         self._values[var] = value
+        self._grounds.learn_value(var, value)
 
     def learn_binding(self, var: Var, value: Expr) -> None:
         """``var`` is a name of ``value``: index arithmetic that is not long stands for it; of integers that
@@ -186,6 +199,11 @@ class Facts:
             low, high = bounds(value, self.analyzer)
             if (low, high) != limits(dtype):
                 self.bind_range(var, low, high + 1)
+
+    def _remembered(self, answers: Answers[Answer], expr: Expr, find: Callable[[Expr], Answer]) -> Answer:
+        """The answer of ``find`` about an expression, which depends on what is known: that of this state,
+        else of any that had the same ground."""
+        return answers.of(self._state, expr, lambda it: answers.of(self._grounds.of(it), it, find))
 
     def inline(self, expr: Expr, whole: bool = True) -> Expr:
         """``expr`` with variables of known value replaced by it; where it is not to be so ``whole``, names of
@@ -212,7 +230,7 @@ class Facts:
         """``expr`` simplified for proofs: it may be over quotients of dims, which no code knows."""
         if isinstance(expr, tirx.IntImm):
             return expr
-        return self._forms.of(self._state, as_expr(expr), self._as_proofs_have_it)
+        return self._remembered(self._forms, as_expr(expr), self._as_proofs_have_it)
 
     def _as_proofs_have_it(self, expr: Expr) -> Expr:
         return self.analyzer.simplify(
@@ -236,7 +254,7 @@ class Facts:
 
     def _prove_atom(self, cond: Expr) -> bool | None:
         """The verdict on one condition."""
-        return self._verdicts.of(self._state, cond, self._decide)
+        return self._remembered(self._verdicts, cond, self._decide)
 
     def _decide(self, cond: Expr) -> bool | None:
         cond = self._faithful(cond)
@@ -272,7 +290,7 @@ class Facts:
 
     def _is_positive(self, end: Expr) -> bool:
         """Whether the analyzer proves it, which different conditions ask of one end."""
-        return self._positive.of(self._state, end, lambda it: bool(self.analyzer.can_prove(it > 0)))
+        return self._remembered(self._positive, end, lambda it: bool(self.analyzer.can_prove(it > 0)))
 
     def _follows(self, positive: Expr) -> bool:
         """Whether ``positive`` is at least what is known to be positive, or a multiple, for the values of
@@ -395,6 +413,9 @@ class Facts:
     def wraps_around(self, expr: Expr) -> bool:
         """Whether signed arithmetic on data (`ranges.has_data`) may leave its type. Data that leads to places
         is one where it meets an index."""
+        return self._wrapping.of(self._state, expr, self._may_wrap)
+
+    def _may_wrap(self, expr: Expr) -> bool:
         whole = self.inline(expr)
         if has_place(whole, self.analyzer, self._counts) and not has_data(whole, self.analyzer, self._leads):
             return False
@@ -422,6 +443,7 @@ class Facts:
         parts = conjuncts(cond)
         before, gaps, state = len(self._known), len(self._gaps), self._state
         inside = self._state = self._assumed.of((state, value), cond, lambda _: next(self._states))
+        assumed = self._grounds.assume(cond, value)
         if value or len(parts) == 1:
             self._known += [(as_written(part), value) for part in parts]
         opaque = is_opaque(cond)
@@ -438,6 +460,7 @@ class Facts:
                     yield
         finally:
             del self._known[before:], self._gaps[gaps:]
+            self._grounds.restore(assumed)
             self._state = state if self._state == inside else next(self._states)
 
 

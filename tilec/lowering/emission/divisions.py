@@ -46,7 +46,9 @@ def division(expr: Expr, left: Expr, right: Expr, ctx: Context) -> Expr:
 
 def _is_natural_by(expr: Expr, ctx: Context) -> bool:
     """Whether what is divided is never negative where the divisor is positive: ``a + b - 1`` of a quotient
-    that is rounded up. By 0 the outcome does not depend on it."""
+    that is rounded up. By 0 the outcome does not depend on it. Of a number it tells nothing new."""
+    if int_value(expr.b) is not None:
+        return False
     with ctx.facts.remember(tirx.GT(expr.b, tirx.const(0, dtype_of(expr.b)))):
         return _proves(tirx.GE, expr.a, ctx)
 
