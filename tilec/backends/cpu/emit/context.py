@@ -371,7 +371,7 @@ class LaneContext(Context):
     def accumulate_scope(self, accumulators: Mapping[Store, Partial]) -> Iterator[None]:
         """Within the context stores go to these accumulators, too."""
         before = self.accumulators
-        self.accumulators = {**before, **accumulators}
+        self.accumulators = {**before, **accumulators} if accumulators else before
         try:
             yield
         finally:

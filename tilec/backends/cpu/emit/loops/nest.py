@@ -7,19 +7,20 @@ so that the body inside has none left; those that depend on nothing inside are t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm import tirx
+from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.emit.loops.lane_axis import lane_count
 from tilec.backends.cpu.emit.loops.splits.range_splits import is_invariant, split_point, written_buffers
 from tilec.backends.cpu.emit.loops.sums.accumulators import finish_all, make_accumulators
 from tilec.backends.cpu.emit.loops.vectors import emit_lanes
 from tilec.backends.cpu.emit.vectors.streams import emit_streaming
-from tilec.ir.exprs import all_of, dtype_of, each_once, int_value
+from tilec.ir.exprs import all_of, choice_of, dtype_of, each_once, int_value, walk
 from tilec.ir.nodes import Bind, Block
 from tilec.lowering.analysis.accumulations import Accumulation, find_accumulations
 from tilec.lowering.emission.access import clamped
@@ -28,7 +29,8 @@ from tilec.lowering.emission.statements import branch, sequence
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cpu.emit.context import LaneContext
+    from tilec.backends.cpu.emit.context import LaneContext, Partial
+    from tilec.ir.nodes import Stmt, Store
 
 #: Open bounds of one level that are told apart one by one, every combination with code of its own. With more
 #: of them the iterations where all hold have their own code, and one general form serves all others.
@@ -36,14 +38,31 @@ _MOST_CASES = 2
 
 
 @dataclass(frozen=True, eq=False)
+class Look:
+    """What a dry run of a body asks for: bounds that are open, and conditions of choices. It asks for the
+    same as long as nothing is learnt, and stores add to the same registers."""
+
+    opened: Sequence[Expr]
+    choices: Sequence[Expr]
+    state: int
+    accumulators: Mapping[Store, Partial]
+
+    def holds(self, ctx: LaneContext) -> bool:
+        """Whether a dry run would ask for this again."""
+        return self.state == ctx.facts.state and self.accumulators is ctx.accumulators
+
+
+@dataclass(frozen=True, eq=False)
 class Nest:
     """What is left of a Parallel: loops from the outside in, each var over [start, stop), and the body. In a
-    ``general`` nest open bounds are tested where they stand; in a ``closed`` one none is left."""
+    ``general`` nest open bounds are tested where they stand; in a ``closed`` one none is left. ``look`` is
+    that of the last dry run of the body."""
 
     loops: tuple[tuple[Var, Expr, Expr], ...]
     body: Block
     general: bool = False
     closed: bool = False
+    look: Look | None = None
 
     @property
     def vars(self) -> tuple[Var, ...]:
@@ -61,41 +80,54 @@ def emit_nest(nest: Nest, ctx: LaneContext) -> tirx.Stmt | None:
 
 def _hoist(nest: Nest, ctx: LaneContext) -> tuple[list[tirx.Stmt], Nest]:
     """Emits the bindings of the body that no loop of the nest changes."""
-    inner, written, parts, rest = list(nest.vars), written_buffers(nest.body), [], []
+    inner, written = list(nest.vars), written_buffers(nest.body)
+    parts: list[tirx.Stmt] = []
+    rest: list[Stmt] = []
+    look = nest.look
     for stmt in nest.body:
-        if isinstance(stmt, Bind) and is_invariant(stmt.value, inner, written, ctx):
-            parts.append(ctx.emit(stmt))
+        if not (isinstance(stmt, Bind) and is_invariant(stmt.value, inner, written, ctx)):
+            rest.append(stmt)
             continue
-        rest.append(stmt)
-    return parts, replace(nest, body=tuple(rest))
+        parts.append(ctx.emit(stmt))
+        look = None if _asks(stmt.value) else look
+    return parts, replace(nest, body=tuple(rest), look=look)
+
+
+def _asks(value: Expr) -> bool:
+    """Whether a dry run may ask for something on behalf of a value."""
+    return any(type(node) is TensorLoad or choice_of(node) is not None for node in walk(value))
 
 
 def _emit_tested(nest: Nest, ctx: LaneContext) -> tirx.Stmt | None:
     """Tests the open conditions that no loop of the nest changes, then goes on to the loops."""
     if not nest.loops:
         return ctx.block(nest.body)
-    written, conds = written_buffers(nest.body), open_conditions(nest, ctx)
+    nest, conds = with_open_conditions(nest, ctx)
+    written = written_buffers(nest.body)
     fixed = [cond for cond in conds if is_invariant(cond, nest.vars, written, ctx)]
     if fixed:
         return _unswitched(nest, fixed, ctx)
     return _emit_accumulating(nest, conds, ctx)
 
 
-def open_conditions(nest: Nest, ctx: LaneContext) -> list[Expr]:
-    """The conditions of the body that are not decided, each once, by a dry run of the body. A general nest
-    leaves them where they are."""
+def with_open_conditions(nest: Nest, ctx: LaneContext) -> tuple[Nest, list[Expr]]:
+    """The nest after a look at its body, and the conditions there that are not decided, each once. A general
+    nest leaves them where they are."""
     if nest.general or nest.closed:
-        return []
-    return each_once(ctx.facts.inline(cond) for cond in dry_run(nest, ctx).recorder or ())
+        return nest, []
+    look = looked_at(nest, ctx)
+    return replace(nest, look=look), each_once(map(ctx.facts.inline, look.opened))
 
 
-def dry_run(nest: Nest, ctx: LaneContext) -> LaneContext:
-    """A context in which the body was emitted once, to see what it asks for."""
+def looked_at(nest: Nest, ctx: LaneContext) -> Look:
+    """What the body asks for: it is emitted once in vain, unless the last look holds."""
+    if nest.look is not None and nest.look.holds(ctx):
+        return nest.look
     dry = ctx.recording()
     for var in nest.vars:
         dry.define(var)
     dry.block(nest.body)
-    return dry
+    return Look(dry.recorder or (), dry.choices, ctx.facts.state, ctx.accumulators)
 
 
 def _unswitched(nest: Nest, conds: list[Expr], ctx: LaneContext) -> tirx.Stmt | None:
@@ -172,7 +204,7 @@ def _emit_interior(
                 nest, loops=((var, begin, end), *nest.loops[1:]), general=nest.general or not inside
             )
             with ctx.facts.assume(all_of([cond for cond, _ in points]), inside):
-                parts.append(_emit_range(part, open_conditions(part, ctx), ctx))
+                parts.append(_emit_range(*with_open_conditions(part, ctx), ctx))
     return sequence([part for part in parts if part is not None])
 
 
@@ -200,7 +232,7 @@ def _segments(nest: Nest, cond: Expr, limit: Expr, holds_below: bool, ctx: LaneC
     for begin, end, holds in ((start, limit, holds_below), (limit, stop, not holds_below)):
         with ctx.facts.assume(cond, holds):
             part = replace(nest, loops=((var, begin, end), *nest.loops[1:]))
-            parts.append(_emit_range(part, open_conditions(part, ctx), ctx))
+            parts.append(_emit_range(*with_open_conditions(part, ctx), ctx))
     return [part for part in parts if part is not None]
 
 

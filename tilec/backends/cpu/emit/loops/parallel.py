@@ -10,7 +10,7 @@ from tvm import tirx
 
 from tilec.backends.cpu.emit.loops.lane_axis import lane_axis
 from tilec.backends.cpu.emit.loops.named_reads import with_named_reads
-from tilec.backends.cpu.emit.loops.nest import Nest, emit_nest, open_conditions
+from tilec.backends.cpu.emit.loops.nest import Nest, emit_nest, with_open_conditions
 from tilec.backends.cpu.emit.loops.own_rows import with_own_rows
 from tilec.backends.cpu.emit.loops.splits.alignments import emit_aligned
 from tilec.backends.cpu.emit.loops.splits.colours import of_one_colour
@@ -81,7 +81,7 @@ def _emit_vectors(loop: Parallel, lane: int, ctx: LaneContext) -> tirx.Stmt | No
 def _emit_whole(loop: Parallel, lane: int, nest: Nest, ctx: LaneContext) -> tirx.Stmt | None:
     """A loop whose iterations fill no vector, by masks; None where it is better as it is."""
     whole = in_whole_vectors(loop, lane, ctx) if ctx.recorder is None else None
-    if whole is None or open_conditions(nest, ctx):
+    if whole is None or with_open_conditions(nest, ctx)[1]:
         return None
     found = joined_vectors(whole, lane, ctx)
     if found is None:

@@ -52,23 +52,33 @@ def byte_products(expr: Expr, ctx: LaneContext, first: Expr | None = None) -> Ex
     form = byte_form(ctx.target, ctx.width) if _may_be(expr, ctx) else None
     if form is None:
         return None
-    others, pending = None, list(summands(expr))
-    words: list[tuple[Bytes, Bytes]] = []
-    while pending:
-        word = _word(pending[:_WORD], ctx)
-        if word is not None:
-            words.append(word)
-            del pending[:_WORD]
-            continue
-        term = pending.pop(0)
+    words, terms = _parted(summands(expr), ctx)
+    if not words:
+        return None
+    others = None
+    for term in terms:
         value = spread(ctx.value(term), ctx.width)
         if isinstance(term, TensorLoad):
             first = _sum(first, value)
         else:
             others = _sum(others, value)
-    if not words:
-        return None
     return _added(form, words, first, others, ctx)
+
+
+def _parted(terms: Sequence[Expr], ctx: LaneContext) -> tuple[list[tuple[Bytes, Bytes]], list[Expr]]:
+    """The words of products among the terms of a sum, and the terms that are in none."""
+    words: list[tuple[Bytes, Bytes]] = []
+    others: list[Expr] = []
+    at = 0
+    while at < len(terms):
+        word = _word(terms[at : at + _WORD], ctx)
+        if word is None:
+            others.append(terms[at])
+            at += 1
+            continue
+        words.append(word)
+        at += _WORD
+    return words, others
 
 
 def _added(

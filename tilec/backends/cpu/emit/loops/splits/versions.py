@@ -6,9 +6,10 @@ of the iterations where each condition, linear in their variables, is nearest to
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cpu.emit.loops.nest import Nest, dry_run, emit_nest
+from tilec.backends.cpu.emit.loops.nest import Nest, emit_nest, looked_at
 from tilec.backends.cpu.emit.loops.splits.range_splits import is_invariant, written_buffers
 from tilec.ir.exprs import all_of, conjuncts, dtype_of, int_value, linear_in, loads, same, substitute, uses
 from tilec.ir.nodes import Bind, For, walk
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.backends.cpu.emit.context import LaneContext
+    from tilec.backends.cpu.emit.loops.nest import Look
     from tilec.ir.nodes import Block
 
 
 def emit_versions(nest: Nest, ctx: LaneContext) -> tirx.Stmt | None:
     """The TIR of a nest, twice where choices in it may all come out the same way."""
-    corners = _corners(nest, ctx)
+    look = looked_at(nest, ctx)
+    nest = replace(nest, look=look)
+    corners = _corners(nest, look, ctx)
     if not corners:
         return emit_nest(nest, ctx)
     test = ctx.value(all_of([corner for _, corner in corners]))
@@ -37,15 +41,14 @@ def emit_versions(nest: Nest, ctx: LaneContext) -> tirx.Stmt | None:
     return branch(test, then, emit_nest(nest, ctx))
 
 
-def _corners(nest: Nest, ctx: LaneContext) -> list[tuple[Expr, Expr]]:
+def _corners(nest: Nest, look: Look, ctx: LaneContext) -> list[tuple[Expr, Expr]]:
     """The conditions of choices, each with what holds if it does in all iterations, and open ones of loops
     inside, which split no range of the nest; none of either kind where that cannot be told of each."""
-    dry = dry_run(nest, ctx)
     inside = [var for var, _, _ in _loops_inside(nest, ctx)]
-    opened = [cond for cond in map(ctx.facts.inline, dry.recorder or ()) if uses(cond, inside)]
+    opened = [cond for cond in map(ctx.facts.inline, look.opened) if uses(cond, inside)]
     return [
         found
-        for conds in (dry.choices, opened)
+        for conds in (look.choices, opened)
         for found in corners(_undecided(conds, nest, ctx), nest, ctx) or ()
     ]
 
