@@ -274,9 +274,13 @@ def length(expr: Expr, values: Mapping[Var, Expr]) -> int:
     return of(expr)
 
 
-def uses(expr: Expr, variables: object) -> bool:
-    """Whether ``expr`` mentions one of ``variables`` (a container of Var)."""
-    return any(type(node) is Var and node in variables for node in walk(expr))  # type: ignore[operator]
+def uses(expr: Expr, variables: Container[Var]) -> bool:
+    """Whether ``expr`` mentions one of ``variables``."""
+    names = (node for node in walk(expr) if type(node) is Var)
+    if not isinstance(variables, (tuple, list)):
+        return any(name in variables for name in names)
+    addresses = {var.__chandle__() for var in variables}  # to compare variables themselves takes far longer
+    return any(name.__chandle__() in addresses for name in names)
 
 
 def variables_of(exprs: Iterable[Expr]) -> list[Var]:

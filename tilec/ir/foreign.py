@@ -25,7 +25,7 @@ ADDRESS = "&"
 
 def is_foreign(expr: Expr) -> bool:
     """Whether an expression is a call of a foreign function."""
-    return isinstance(expr, Call) and getattr(expr.op, "name", "") == "tirx.call_extern"
+    return type(expr) is Call and getattr(expr.op, "name", "") == "tirx.call_extern"
 
 
 def is_address(expr: Expr) -> bool:

@@ -27,9 +27,11 @@ from tilec.lowering.emission.long_names import array_of, in_array
 from tilec.lowering.math.vectors import lanes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tvm.ir import Expr
+
+    from tilec.lowering.emission.body_passes import Rewrite
 
 #: Calls that evaluate some of their arguments alone.
 _LAZY = ("tirx.if_then_else", "prim.if_then_else")
@@ -37,59 +39,67 @@ _LAZY = ("tirx.if_then_else", "prim.if_then_else")
 
 def keep_steps() -> Any:
     """The pass of functions of TVM that does so."""
-    of_all = [(tirx.Bind, _bind)]
-    of_steps = [(tirx.BufferStore, _store), (tirx.Evaluate, _evaluate), (tirx.IfThenElse, _branch)]
-    return body_pass("KeepSteps", lambda it: [*of_all, *(of_steps if _has_steps(it.body) else [])])
+    return body_pass("KeepSteps", lambda _function: _Statements().rewrites())
 
 
-def _bind(stmt: tirx.Bind) -> tirx.Stmt:
-    steps = _Steps()
-    value = steps.value(stmt.value) if _has_steps(stmt.value) else stmt.value
-    if not steps.made and not has_quotient(value):
-        return stmt
-    return steps.before(tirx.Bind(stmt.var, steps.held(stmt.var, value)))
+class _Statements:
+    """Rewrites the statements of a function. TVM comes to the values of a statement right before the
+    statement: Python walks through those alone where one of the few nodes was that make steps."""
 
+    def __init__(self) -> None:
+        self._met = False
 
-def _store(stmt: tirx.BufferStore) -> tirx.Stmt:
-    return _behind(stmt, lambda value: tirx.BufferStore(stmt.buffer, value, list(stmt.indices)))
+    def rewrites(self) -> Sequence[Rewrite]:
+        """What `body_pass` takes."""
+        return [
+            ((Call, tirx.Let, tirx.FloorDiv, tirx.FloorMod), self._meet),
+            (tirx.Bind, self._bind),
+            (tirx.BufferStore, self._store),
+            (tirx.Evaluate, self._evaluate),
+            (tirx.IfThenElse, self._branch),
+        ]
 
-
-def _evaluate(stmt: tirx.Evaluate) -> tirx.Stmt:
-    return _behind(stmt, tirx.Evaluate)
-
-
-def _branch(stmt: tirx.IfThenElse) -> tirx.Stmt:
-    if not is_costly(stmt.condition):
-        return stmt
-    steps = _Steps()
-    condition = steps.value(stmt.condition)
-    return steps.before(tirx.IfThenElse(condition, stmt.then_case, stmt.else_case))
-
-
-def _behind(stmt: Any, over: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
-    """A statement, which ``over`` makes of a value, behind the steps of its value; itself where it has
-    none."""
-    if not _has_steps(stmt.value):
-        return stmt
-    steps = _Steps()
-    value = steps.value(stmt.value)
-    return steps.before(over(value)) if steps.made else stmt
-
-
-def _has_steps(part: Expr | tirx.Stmt) -> bool:
-    """Whether a value, or one in a whole body, has names of its own or is costly: TVM looks sooner than
-    Python walks through the many that have none."""
-    import tvm_ffi
-
-    found: list[Expr] = []
-
-    def visit(node: Expr) -> Expr:
-        if isinstance(node, tirx.Let) or _grows(node):
-            found.append(node)
+    def _meet(self, node: Expr) -> Expr:
+        self._met = self._met or _has_own_steps(node)
         return node
 
-    tvm_ffi.structural_map(part, [((Call, tirx.Let, tirx.FloorDiv, tirx.FloorMod), visit)])
-    return bool(found)
+    def _may_have_steps(self, value: Expr) -> bool:
+        met, self._met = self._met, False
+        return met and any(map(_has_own_steps, walk(value)))
+
+    def _bind(self, stmt: tirx.Bind) -> tirx.Stmt:
+        steps = _Steps()
+        value = steps.value(stmt.value) if self._may_have_steps(stmt.value) else stmt.value
+        if not steps.made and not has_quotient(value):
+            return stmt
+        return steps.before(tirx.Bind(stmt.var, steps.held(stmt.var, value)))
+
+    def _store(self, stmt: tirx.BufferStore) -> tirx.Stmt:
+        return self._behind(stmt, lambda value: tirx.BufferStore(stmt.buffer, value, list(stmt.indices)))
+
+    def _evaluate(self, stmt: tirx.Evaluate) -> tirx.Stmt:
+        return self._behind(stmt, tirx.Evaluate)
+
+    def _branch(self, stmt: tirx.IfThenElse) -> tirx.Stmt:
+        if not is_costly(stmt.condition):
+            return stmt
+        steps = _Steps()
+        condition = steps.value(stmt.condition)
+        return steps.before(tirx.IfThenElse(condition, stmt.then_case, stmt.else_case))
+
+    def _behind(self, stmt: Any, over: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
+        """A statement, which ``over`` makes of a value, behind the steps of its value; itself where it has
+        none."""
+        if not self._may_have_steps(stmt.value):
+            return stmt
+        steps = _Steps()
+        value = steps.value(stmt.value)
+        return steps.before(over(value)) if steps.made else stmt
+
+
+def _has_own_steps(node: Expr) -> bool:
+    """Whether a node, whatever it is over, is a name or becomes several steps."""
+    return type(node) is tirx.Let or _grows(node)
 
 
 def is_costly(value: Expr) -> bool:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _UNCUT = (tirx.Add, tirx.Sub, tirx.Mul)
 #: The operations that wrap around where they are unsigned.
 _WRAPPING = {*_UNCUT, tirx.LShift}
+#: What `_is_suspect` has to look at.
+_SUSPECTS = {*_WRAPPING, tirx.Cast}
 #: The analyzer's word for no bound.
 _ENDLESS = (1 << 63) - 1
 #: What TVM raises where it comes to a number beyond its type; of an unsigned one below 0 it takes that for a
@@ -96,7 +98,7 @@ def _holds(dtype: str, value: Expr, analyzer: Analyzer) -> bool:
 def as_types_have_it(expr: Expr, analyzer: Analyzer) -> Expr:
     """``expr`` with everything that may wrap around (unsigned arithmetic, casts to integers that do not hold
     the value) made opaque: twice inverted, it may be any number of its type."""
-    if not any(_is_suspect(node) for node in walk(expr)):
+    if not any(type(node) in _SUSPECTS and _is_suspect(node) for node in walk(expr)):
         return expr
     bare = _reopened(expr)
     return transform(bare, lambda node: _opaque(node, analyzer) if _is_suspect(node) else None)
