@@ -63,6 +63,8 @@ def between_words(a, b, acc, i):
 
 
 FORMS = {by_name: 1, written_out: 1, turned: 0, between_words: 0}
+#: What loops of these threads read for at once, and have the code of.
+TRIPS = 2
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
@@ -80,7 +82,7 @@ def test_gpus_have_one_instruction_for_them(form):
     a, b = np.zeros((ROWS, K), np.int8), np.zeros(K, np.int8)
     made = to_tir(lower(elaborated(kernel(form), (a, b), None, {}, {}), target), target)
     text = cuda.source(made, target, "kernel").rsplit("__global__", 1)[1]
-    assert text.count("tilec_dp4a(") == FORMS[form]
+    assert text.count("tilec_dp4a(") == FORMS[form] * TRIPS
 
 
 def unpacked(bits, signed, kind):
@@ -119,4 +121,4 @@ def test_threads_unpack_four_weights_at_a_time(bits, less, kind):
     agree(unpacked(bits, less, kind), a, w, expected=expected, targets=TARGETS)
     target = parse_target("sm_80")
     made = to_tir(lower(elaborated(unpacked(bits, less, kind), (a, w), None, {}, {}), target), target)
-    assert cuda.source(made, target, "kernel").count("= tilec_spread_") == 4
+    assert cuda.source(made, target, "kernel").count("= tilec_spread_") == 4 * TRIPS
