@@ -69,7 +69,7 @@ class EmulatedLibrary:
         )
         toolchain = find_toolchain(parse_host("aarch64-linux-gnu"))
         driver = [part.replace(toolchain.host.triple, "aarch64-linux-musl") for part in toolchain.driver]
-        bare = ("-static", "-nostdlib", "-ffreestanding", "-fno-builtin", "-I.")
+        bare = ("-static", "-nostdlib", "-ffreestanding", "-fno-builtin", f"-I{folder}")
         objects = [f"{name}.o" for name in self.images]
         command = [*driver, "-O1", *bare, str(_MAIN), *objects, "-o", "program"]
         done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
