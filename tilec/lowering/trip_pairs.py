@@ -37,8 +37,7 @@ def in_pairs(loop: For, first: Block, second: Block) -> list[Stmt]:
     """A loop that `runs_in_groups` over pairs of trips, the bodies of which are ``first`` and ``second``;
     behind it the last trip of an odd number, as it is."""
     pairs, count = in_groups(loop, (first, second))
-    left = sym.Analyzer().simplify(count % tirx.const(2, dtype_of(loop.var)))
-    return [pairs, *_rest(loop, left)]
+    return [pairs, *_rest(loop, left_of(count, 2))]
 
 
 def in_groups(loop: For, bodies: Sequence[Block]) -> tuple[For, Expr]:
@@ -52,6 +51,11 @@ def in_groups(loop: For, bodies: Sequence[Block]) -> tuple[For, Expr]:
     trips = (in_trip(replace(loop, body=body), at) for body, at in zip(bodies, places, strict=True))
     body = tuple(stmt for trip in trips for stmt in trip)
     return replace(loop, var=var, start=zero, stop=tirx.floordiv(count, size), body=body), count
+
+
+def left_of(count: Expr, size: int) -> Expr:
+    """How many of ``count`` trips are behind the last whole group of ``size``."""
+    return sym.Analyzer().simplify(count % tirx.const(size, dtype_of(count)))
 
 
 def _rest(loop: For, left: Expr) -> Block:

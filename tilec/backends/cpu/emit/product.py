@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 def _(stmt: MicroGemm, ctx: LaneContext) -> tirx.Stmt:
     block = stmt.block
     _take(stmt, ctx)
-    ctx.functions["tilec_once"] = ONCE
     epilogue = _Epilogue(stmt, ctx)
     gemm, memory, form = _placed(stmt, ctx), _Tiles(ctx), word_form(block.along or block.form)
     if isinstance(form, TileForm):
@@ -51,7 +50,6 @@ def _(stmt: MicroGemm, ctx: LaneContext) -> tirx.Stmt:
 
 @emit.register(JoinedProducts)
 def _(stmt: JoinedProducts, ctx: LaneContext) -> tirx.Stmt:
-    ctx.functions["tilec_once"] = ONCE
     for gemm in stmt.parts:
         _take(gemm, ctx)
     handed = _HandedOn(stmt.registers, ctx)
@@ -62,13 +60,14 @@ def _(stmt: JoinedProducts, ctx: LaneContext) -> tirx.Stmt:
 
 
 def _take(gemm: MicroGemm, ctx: LaneContext) -> None:
-    """Notes the road of a product."""
+    """Notes the road of a product, and the function that its loops call."""
     block, dtype = gemm.block, str(gemm.c.buffer.dtype)
     instruction = instruction_of(block, dtype, ctx.target)
     along = " along K" if block.form == "across" else ""
     how = f"product by {block.rows} x {block.cols} blocks of {dtype}, {instruction}{along}"
     loss = gemm.loss if block.form == "fma" else None
     ctx.take(replace(gemm, body=()), "microkernel", how, loss, product=instruction)
+    ctx.functions["tilec_once"] = ONCE
 
 
 def _placed(gemm: MicroGemm, ctx: LaneContext) -> MicroGemm:

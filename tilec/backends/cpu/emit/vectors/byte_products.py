@@ -11,7 +11,7 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.emit.vectors.digits import in_first_lane
 from tilec.backends.cpu.emit.vectors.pieces import places_of
-from tilec.backends.cpu.emit.vectors.windows import halves_of_windows
+from tilec.backends.cpu.emit.vectors.windows import WORDS, halves_of_windows
 from tilec.backends.cpu.products.forms.byte_words import (
     BYTES,
     Bytes,
@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from tilec.backends.cpu.emit.context import LaneContext
     from tilec.backends.cpu.products.forms.dot_forms import DotForm
 
-#: Bytes of a word and of half of one; lanes of a whole vector of words, and vectors that give them by one
-#: instruction.
-_WORD, _HALF, _WIDTH, _PAIR = 4, 2, 16, 2
+#: Bytes of a word and of half of one, and vectors that give words by one instruction.
+_WORD, _HALF, _PAIR = 4, 2, 2
 #: Pieces of a vector that are joined by more instructions than two vectors are.
 _PIECES = 3
 #: What terms are that are not multiplied: bytes, and what is chosen of them, such as absolute values.
@@ -170,7 +169,7 @@ def _read(load: TensorLoad, ctx: LaneContext) -> Expr | None:
     piece = math.gcd(ctx.width, *ends)
     start = storage.offset([in_first_lane(place, ctx) for place in load.indices])
     joined = None
-    if _PIECES * piece <= ctx.width == _WIDTH:
+    if _PIECES * piece <= ctx.width == WORDS:
         joined = halves_of_windows(storage, tuple(load.indices), _WORD // _HALF, _PAIR, ctx)
     if joined is not None:
         return tirx.reinterpret(f"{storage.dtype}x{_WORD * ctx.width}", joined)

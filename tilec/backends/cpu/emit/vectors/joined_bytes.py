@@ -11,7 +11,7 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.emit.vectors.digits import in_first_lane
 from tilec.backends.cpu.emit.vectors.pieces import elements_of, places_of
-from tilec.backends.cpu.emit.vectors.windows import halves_of_windows
+from tilec.backends.cpu.emit.vectors.windows import WORDS, halves_of_windows
 from tilec.backends.cpu.products.tir import span
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.lowering.emission.neighbours import are_neighbours
@@ -29,8 +29,8 @@ _BYTES = ("int8", "uint8")
 #: Bytes of numbers that are made of them.
 _COUNT = {"uint16": 2, "int32": 4, "uint32": 4}
 _HALF = 2
-#: Lanes whose numbers are taken from vectors, and how many vectors give them sooner than one load for each.
-_WIDTH, _WINDOWS = 16, 5
+#: How many vectors give numbers sooner than one load for each.
+_WINDOWS = 5
 
 
 def joined_bytes(expr: Expr, ctx: LaneContext) -> Expr | None:
@@ -49,7 +49,7 @@ def joined_bytes(expr: Expr, ctx: LaneContext) -> Expr | None:
     first = storage.offset([in_first_lane(index, ctx) for index in indices])
     if all(place == lane * len(parts) for lane, place in enumerate(places)):
         return _side_by_side(storage.data, first, dtype_of(expr), ctx.width)
-    windows = len(parts) == _HALF and ctx.width == _WIDTH
+    windows = len(parts) == _HALF and ctx.width == WORDS
     found = halves_of_windows(storage, indices, 1, _WINDOWS, ctx) if windows else None
     return _each(storage.data, first, places, dtype_of(expr)) if found is None else found
 

@@ -36,9 +36,11 @@ _HALF = 2
 #: Bytes of a vector, and its halves of words.
 _SIZE = 64
 _HALVES = _SIZE // _HALF
+#: Words of a vector.
+WORDS = _SIZE // 4
 
 
-def has_windows(target: Target) -> bool:
+def _has_windows(target: Target) -> bool:
     """Whether two vectors of a target give halves of words to a third."""
     return target.arch == "x86_64" and target.vector_bits == 8 * _SIZE
 
@@ -50,7 +52,7 @@ def halves_of_windows(
     a vector of uint16; None where they do not lie at even distances, in ``most`` vectors of bytes that the
     buffer has. Where it takes more of those that statements share, vectors begin with the bytes."""
     flat = storage.layout is None and storage.copies == 1 and int_value(storage.strides[-1]) == 1
-    places = places_of(storage, indices, ctx) if flat and has_windows(ctx.target) else None
+    places = places_of(storage, indices, ctx) if flat and _has_windows(ctx.target) else None
     if places is None:
         return None
     halves = [place + _HALF * half for place in places for half in range(each)]

@@ -305,7 +305,7 @@ class _Builder:
         test, rest = limit > done, limit - done
         if self.gemm.last is not None:
             test = tirx.all(test, self.gemm.last)
-        work = self._by_columns(partial(gathered.emit, done, col, rest))
+        work = _by_columns(self.whole, partial(gathered.emit, done, col, rest))
         return [*gathered.begin(), *parts, tirx.IfThenElse(test, work, None)]
 
     def _blocks_of_rest(self, block: RegisterBlock, done: Expr, limit: Expr, part: _Part) -> list[tirx.Stmt]:
@@ -314,12 +314,6 @@ class _Builder:
             return [_rest(replace(block, rows=rest), done, limit, part) for rest in range(1, block.rows)]
         sizes = _powers_below(block.rows)
         return [_tail(size, done, limit, partial(part, replace(block, rows=size))) for size in sizes]
-
-    def _by_columns(self, emit: Callable[[bool], tirx.Stmt]) -> tirx.Stmt:
-        """What ``emit`` makes of whole columns, or of others; both where a condition tells them apart."""
-        if isinstance(self.whole, bool):
-            return emit(self.whole)
-        return tirx.IfThenElse(self.whole, emit(True), emit(False))
 
     def _static_rows(self, block: RegisterBlock, rows: int, part: _Part) -> tirx.Stmt:
         """``part`` for a known number of rows."""
@@ -415,8 +409,8 @@ class _Builder:
         block, row, col = tile.block, tile.row, tile.col
         if self.gathered is not None:
             gathered, first = self.gathered
-            return gathered.put(tile.block, tile.data, tile.row - first)
-        finish = self._followed(tile, whole)
+            return gathered.put(block, tile.data, row - first)
+        finish = _by_columns(whole, partial(self.epilogue.emit, row, col, block, tile.data))
         if finish is None or not block.rows == self.gemm.block.rows > 1:
             return finish
         if self.bands is None:
@@ -426,13 +420,13 @@ class _Builder:
         ahead = self.epilogue.ahead(next_row, next_col, block)
         return finish if ahead is None else sequence(tirx.IfThenElse(is_one, ahead, None), finish)
 
-    def _followed(self, tile: RegisterTile, whole: bool | Expr) -> tirx.Stmt | None:
-        """What follows for a tile; for whole ones and others where a condition tells them apart."""
-        emit = partial(self.epilogue.emit, tile.row, tile.col, tile.block, tile.data)
-        if isinstance(whole, bool):
-            return emit(whole)
-        every = emit(True)
-        return None if every is None else tirx.IfThenElse(whole, every, emit(False))
+
+def _by_columns(whole: bool | Expr, emit: Callable[[bool], tirx.Stmt | None]) -> tirx.Stmt | None:
+    """What ``emit`` makes of ``whole`` columns, or of others; both where a condition tells them apart."""
+    if isinstance(whole, bool):
+        return emit(whole)
+    every = emit(True)
+    return None if every is None else tirx.IfThenElse(whole, every, emit(False))
 
 
 def _side_by_side(block: RegisterBlock, start: int, count: int, part: _Part) -> tirx.Stmt:

@@ -159,7 +159,7 @@ def _depends(node: Expr) -> bool:
 
 def _is_whole(found: BitField) -> bool:
     """Whether a number is all of its element, which needs no mask."""
-    return found.width == 8 * element_bytes(str(found.load.source.dtype))
+    return found.width == 8 * _bytes(found.load)
 
 
 def _calls(expr: Expr, *names: str) -> bool:

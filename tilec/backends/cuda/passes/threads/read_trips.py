@@ -15,17 +15,15 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from tvm import sym, tirx
-
 from tilec.backends.cuda.nodes import ThreadVector
 from tilec.ir.analysis.known_trips import whole_trips
 from tilec.ir.analysis.renaming import in_trip, like, renamed
-from tilec.ir.exprs import dtype_of, int_value, loads
+from tilec.ir.exprs import int_value, loads
 from tilec.ir.nodes import Alloc, Bind, Block, For, Launch, Stmt, Store, walk
 from tilec.lowering.analysis.uses import changed_in, order_counts, users, written_in
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import LaunchPass, replaced
-from tilec.lowering.trip_pairs import in_groups, runs_in_groups
+from tilec.lowering.trip_pairs import in_groups, left_of, runs_in_groups
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence, Set
@@ -110,8 +108,8 @@ def _depth(loop: For, front: Block, statements: int) -> int:
 def _in_groups(loop: For, front: int, arrays: Sequence[Var], depth: int) -> Block:
     """The loop in groups of ``depth`` trips, whose first ``front`` statements stand in front of all others,
     and the trips behind the last whole group."""
-    outside = set(arrays) - {stmt.buffer for stmt in loop.body if isinstance(stmt, Alloc)}
-    names = [{array: like(array) for array in arrays if array in outside} for _ in range(depth)]
+    inside = {stmt.buffer for stmt in loop.body if isinstance(stmt, Alloc)}
+    names = [{array: like(array) for array in arrays if array not in inside} for _ in range(depth)]
     groups, count = in_groups(loop, [renamed(loop.body, each) for each in names])
     step = len(loop.body)
     trips = [groups.body[step * turn : step * (turn + 1)] for turn in range(depth)]
@@ -123,7 +121,7 @@ def _in_groups(loop: For, front: int, arrays: Sequence[Var], depth: int) -> Bloc
 
 def _left(loop: For, count: Expr, depth: int) -> Block:
     """The trips of a loop behind whole groups of ``depth`` of ``count``."""
-    left = sym.Analyzer().simplify(count % tirx.const(depth, dtype_of(loop.var)))
+    left = left_of(count, depth)
     if int_value(left) == 0:
         return ()
     var = like(loop.var)
