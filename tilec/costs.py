@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from tilec.capacity import CAPACITY
+from tilec.cpu_bits import CpuBit
 from tilec.sizes import (
     ARITHMETIC,
     NEGATE,
@@ -27,11 +28,11 @@ from tilec.sizes import (
     Node,
     Operation,
     SizeError,
-    names_of,
     parse,
     value_of,
     walk,
 )
+from tilec.targets import feature_bits
 
 #: What ``rounds`` multiplies by. It is a little less than 1 / units, so that rounding never makes a whole
 #: number of rounds more than that; what is rounded up is exact below 2**21 blocks.
@@ -39,6 +40,8 @@ SHARE = "_share"
 #: What makes up for what rounding adds at most where few operations lead to a number that is rounded up.
 _BELOW_ONE = 1 - 2.0**-22
 _NUMBERS = CAPACITY.max_choices - 1
+#: What has one cost on processors with a feature of targets and another on the rest.
+_ON = "on"
 #: Of single precision: the largest number, and the least one with an inverse.
 _LARGEST, _LEAST_DIVISOR = (2 - 2.0**-23) * 2.0**127, 2.0**-126
 
@@ -61,13 +64,17 @@ def _raised(value: float) -> float:
     return float(math.ceil(value)) if math.isfinite(value) else value
 
 
+def _either(has_feature: bool, there: float, elsewhere: float) -> float:
+    return there if has_feature else elsewhere
+
+
 _GRAMMAR = Grammar(
     article="a",
     what="cost",
     offered="numbers, dims, + - *, / by a number or by max(number, ...), min and max of two, ceil, brackets, "
-    "rounds(blocks), which is blocks over the number of multiprocessors, and waves(blocks), which rounds "
-    "that up",
-    longest=1000,
+    "rounds(blocks), which is blocks over the number of multiprocessors, waves(blocks), which rounds that "
+    "up, and on(feature, cost there, cost elsewhere) of processors",
+    longest=2500,
     constants=(int, float),
     operations={
         **{symbol: _rounded(ARITHMETIC[symbol]) for symbol in ("+", "-", "*")},
@@ -78,21 +85,32 @@ _GRAMMAR = Grammar(
         "ceil": Operation(_raised, 1, 1),
         "rounds": Operation(float, 1, 1),
         "waves": Operation(float, 1, 1),
+        _ON: Operation(_either, 3, 3),
     },
 )
 
 
 def check_cost(text: str, dims: Collection[str]) -> None:
     """Raises SizeError where a text is no cost of a kernel with such dims."""
-    unknown = next((name for name in _read_by(text) if name not in dims), None)
+    names, _ = _read_by(text)
+    unknown = next((name for name in names if name not in dims), None)
     if unknown is not None:
         raise SizeError(f'"{text}" reads {unknown}, and the dims are {", ".join(dims) or "none"}')
 
 
+def features_in(text: str) -> Mapping[str, CpuBit]:
+    """The features of processors that a cost asks for, and what each is found by."""
+    _, features = _read_by(text)
+    return {name: feature_bits()[name] for name in features}
+
+
 @lru_cache(maxsize=1024)
-def _read_by(text: str) -> tuple[str, ...]:
-    """The names that a cost reads. Raises SizeError where a text is none."""
-    for node in walk(parse(_GRAMMAR, text)):
+def _read_by(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names that a cost reads, and the features that it asks for. Raises SizeError where a text is no
+    cost."""
+    nodes = list(walk(parse(_GRAMMAR, text)))
+    asked = [node.parts[0] for node in nodes if isinstance(node, Apply) and node.op == _ON]
+    for node in nodes:
         if isinstance(node, Literal) and not _is_finite(node.value):
             raise SizeError(f'"{text}" has a number that is too large for single precision')
         if isinstance(node, Apply) and node.op == "/" and not _is_divisor(node.parts[1]):
@@ -100,7 +118,17 @@ def _read_by(text: str) -> tuple[str, ...]:
                 f'"{text}" divides by something else than a number other than 0, or max(number, ...) of one '
                 "above 0"
             )
-    return names_of(_GRAMMAR, text)
+    features = dict.fromkeys(_feature(text, part) for part in asked)
+    read = [node for node in nodes if not any(node is part for part in asked)]
+    names = dict.fromkeys(node.name for node in read if isinstance(node, Name))
+    return tuple(names), tuple(features)
+
+
+def _feature(text: str, node: Node) -> str:
+    """The feature that ``on`` names. Raises SizeError where it names none."""
+    if not isinstance(node, Name) or node.name not in feature_bits():
+        raise SizeError(f'"{text}" asks with {_ON} for no feature of CPUs: {", ".join(feature_bits())}')
+    return node.name
 
 
 def _is_finite(value: float) -> bool:
@@ -117,10 +145,25 @@ def _is_divisor(node: Node) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def cost_tree(text: str, pins: tuple[tuple[str, int], ...] = ()) -> Node:
-    """A cost as arithmetic, min, max and ceil of dims and `SHARE`, with quotients by what varies alone, and
-    what follows from dims of known values as numbers. Raises SizeError where it is none."""
-    return _decided(_plain(parse(_GRAMMAR, text)), {name: _single(value) for name, value in pins})
+def cost_tree(
+    text: str, pins: tuple[tuple[str, int], ...] = (), features: frozenset[str] = frozenset()
+) -> Node:
+    """A cost as arithmetic, min, max and ceil of dims and `SHARE`, on processors with these features, with
+    quotients by what varies alone, and what follows from dims of known values as numbers. Raises SizeError
+    where it is none."""
+    tree = _plain(_there(parse(_GRAMMAR, text), features))
+    return _decided(tree, {name: _single(value) for name, value in pins})
+
+
+def _there(node: Node, features: frozenset[str]) -> Node:
+    """A tree on processors with some features."""
+    if not isinstance(node, Apply):
+        return node
+    if node.op != _ON:
+        return Apply(node.op, tuple(_there(part, features) for part in node.parts))
+    feature, there, elsewhere = node.parts
+    has_feature = isinstance(feature, Name) and feature.name in features
+    return _there(there if has_feature else elsewhere, features)
 
 
 def _decided(node: Node, pins: Mapping[str, float]) -> Node:
@@ -197,20 +240,25 @@ def _is_whole(node: Node) -> bool:
     return node.op in ("+", "-", "*", NEGATE, "min", "max") and all(map(_is_whole, node.parts))
 
 
-def cost(text: str, dims: Mapping[str, int], units: int) -> float:
-    """Microseconds on a device of so many multiprocessors, on a CPU by so many workers."""
+def cost(text: str, dims: Mapping[str, int], units: int, features: Collection[str] = ()) -> float:
+    """Microseconds on a device of so many multiprocessors, on a CPU by so many workers, of a machine whose
+    processor has these features."""
     names = {name: _single(value) for name, value in dims.items()}
-    return float(value_of(_GRAMMAR, cost_tree(text), {**names, SHARE: _single(_BELOW_ONE / units)}))
+    tree = cost_tree(text, features=frozenset(features))
+    return float(value_of(_GRAMMAR, tree, {**names, SHARE: _single(_BELOW_ONE / units)}))
 
 
-def kept_cost(text: str, dims: Mapping[str, int], units: int) -> float:
+def kept_cost(text: str, dims: Mapping[str, int], units: int, features: Collection[str] = ()) -> float:
     """The cost without the last bits, for which a library has no room."""
-    return _marked(cost(text, dims, units), 0)
+    return _marked(cost(text, dims, units, features), 0)
 
 
-def cheapest(texts: Sequence[str], dims: Mapping[str, int], units: int) -> int:
+def cheapest(
+    texts: Sequence[str], dims: Mapping[str, int], units: int, features: Collection[str] = ()
+) -> int:
     """Which of several costs is the least; the first of those that agree in all but the last bits."""
-    return min(range(len(texts)), key=lambda number: _marked(cost(texts[number], dims, units), number))
+    each = [_marked(cost(text, dims, units, features), number) for number, text in enumerate(texts)]
+    return min(range(len(each)), key=each.__getitem__)
 
 
 def _marked(value: float, number: int) -> float:

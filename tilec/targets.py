@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 import string
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -72,6 +72,7 @@ _REFUSED = dict.fromkeys(
 )
 _LEVEL_BY_NAME = {level.name: level for level in _LEVELS}
 _FEATURE_BY_NAME = {feature.name: feature for feature in _FEATURES}
+_FEATURE_BITS = {feature.name: feature.bit for feature in _FEATURES}
 
 
 @dataclass(frozen=True)
@@ -264,6 +265,11 @@ def cpu_names(arch: str) -> list[tuple[str, CpuBit, tuple[CpuBit, ...]]]:
     levels: list[tuple[str, CpuBit, tuple[CpuBit, ...]]] = [(name, bit, ()) for name, bit in own.items()]
     features = [each for each in _FEATURES if not own.keys().isdisjoint(each.levels)]
     return levels + [(each.name, each.bit, tuple(own[name] for name in each.levels)) for each in features]
+
+
+def feature_bits() -> Mapping[str, CpuBit]:
+    """The features that CPU targets may name, and what each is found by."""
+    return _FEATURE_BITS
 
 
 def _feature_rank(features: tuple[_Feature, ...]) -> tuple[int, int]:

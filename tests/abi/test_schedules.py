@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -39,24 +42,33 @@ NESTED: tuple[tuple[Guards, str], ...] = (
     ((), COSTS[0]),
     ((), COSTS[1]),
 )
+#: Costs of processors that a feature tells apart, which some of those that run this have, and others not.
+TOLD_APART = ("on(vnni, M, 2 * M)", "on(dotprod, 90, 60)")
+EXPLAIN = """
+import sys
+from tilec.portable.loader import load
+print(load(sys.argv[1]).kernels["told_apart"].explain(M=50, N=3, K=4))
+"""
 DIM = st.integers(0, 3000)
 FEW = st.one_of(st.integers(0, 70), DIM)
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> BuildReport:
-    """Three schedules for N divisible by 8, one variant for M = 5, one for all else; and `NESTED`."""
+    """Three schedules for N divisible by 8, one variant for M = 5, one for all else; and the others."""
     every_8 = (("N", Guard(div=8)),)
     kinds = [*((every_8, text) for text in COSTS), ((("M", Guard(eq=5)),), ""), ((), "")]
-    spec = PackageSpec("choices", "1", native_host(), (priced("matmul", kinds), priced("nested", NESTED, ())))
+    apart = priced("told_apart", [((), text) for text in TOLD_APART], (), native_target().level)
+    kernels = (priced("matmul", kinds), priced("nested", NESTED, ()), apart)
+    spec = PackageSpec("choices", "1", native_host(), kernels)
     return write_package(spec, tmp_path_factory.mktemp("choices"))
 
 
 def priced(
-    name: str, kinds: Sequence[tuple[Guards, str]], listed_under: Guards | None = None
+    name: str, kinds: Sequence[tuple[Guards, str]], listed_under: Guards | None = None, target: str = ""
 ) -> KernelRecord:
-    """A product whose variants have such guards and costs."""
-    host, target = native_host(), native_target().name
+    """A product whose variants, for this machine or a lesser target, have such guards and costs."""
+    host, target = native_host(), target or native_target().name
     variants = tuple(
         VariantRecord(
             *(target, guards, image(f"{name}_{number}", MATMUL, [("M",)], target, host)),
@@ -109,6 +121,23 @@ def test_guards_of_a_schedule_hide_no_cheaper_one(library: Library, m: int, n: i
     for _ in range(2):  # chosen, and kept from before
         cost = costs[kernel.select(**dims).id]
         assert kept_cost(cost, dims, UNITS) == min(kept_cost(text, dims, UNITS) for text in admitting)
+
+
+def test_processors_have_costs_of_their_own(report: BuildReport, library: Library) -> None:
+    kernel, dims = library.kernels["told_apart"], {"M": 50, "N": 3, "K": 4}
+    assert kernel.explain(**dims).splitlines() == told(kernel, **dims)
+    target = native_target()
+    first = kernel.metadata["variants"][0]["id"]
+    assert kernel.select(**dims).id == first + cheapest(TOLD_APART, dims, UNITS, target.features)
+    # A processor that is to be taken for a lesser one has no more than that.
+    done = subprocess.run(
+        [sys.executable, "-c", EXPLAIN, str(report.library)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "TILEC_CPU": target.level},
+    )
+    assert "taken, 60.0 us" in done.stdout
 
 
 def test_a_narrow_schedule_that_costs_more_is_not_taken(library: Library) -> None:
@@ -165,8 +194,8 @@ def test_more_schedules_than_the_runtime_has_room_for(tmp_path: Path) -> None:
 def test_verify_runs_each_schedule_where_it_is_taken(report: BuildReport, library: Library) -> None:
     for facts in read_facts(report.library):
         for variant in facts.variants:
-            dims = chosen_dims(facts, variant, UNITS, 1 << 24)
+            dims = chosen_dims(facts, variant, UNITS, native_target().features, 1 << 24)
             assert (dims is not None) == bool(variant.cost)
             if dims is not None:
                 assert library.kernels[facts.name].select(**dims).id == variant.id
-        assert chosen_dims(facts, facts.variants[-1], UNITS, 0) is None
+        assert chosen_dims(facts, facts.variants[-1], UNITS, (), 0) is None

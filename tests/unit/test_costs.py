@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilec.costs import cheapest, check_cost, cost
+from tilec.costs import cheapest, check_cost, cost, features_in
 from tilec.sizes import SizeError
 
 DIMS = {"M": 300, "N": 1000}
@@ -57,6 +57,16 @@ def test_the_first_of_equal_costs_is_the_cheapest() -> None:
     assert cheapest(["N", "M"], DIMS, 1) == 1
 
 
+def test_processors_have_costs_of_their_own() -> None:
+    text = "M * on(zen4, 2, on(amx, 3, 4)) + on(zen4, N, 0)"
+    assert cost(text, DIMS, 1) == 1200
+    assert cost(text, DIMS, 1, ["vnni", "amx"]) == 900
+    assert cost(text, DIMS, 1, ["zen4", "amx"]) == 1600
+    assert set(features_in(text)) == {"zen4", "amx"}
+    assert cheapest(["on(zen4, N, M)", "400"], DIMS, 1) == 0
+    assert cheapest(["on(zen4, N, M)", "400"], DIMS, 1, ["zen4"]) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -67,6 +77,11 @@ def test_the_first_of_equal_costs_is_the_cheapest() -> None:
         ("M / 0", "divides by something else"),
         ("M // 2", "a cost is made of"),
         ("waves(M, N)", "a cost is made of"),
+        ("on(zen5, M, N)", "asks with on for no feature of CPUs: avxvnni"),
+        ("on(M, 1, 2)", "asks with on for no feature of CPUs"),
+        ("on(1, M, N)", "asks with on for no feature of CPUs"),
+        ("on(zen4, M)", "a cost is made of"),
+        ("on(zen4, M, N) + zen4", "reads zen4, and the dims are M, N"),
         ("__import__('os')", "a cost is made of"),
         ("1 +", "is no cost"),
         ("M * 1e999", "too large for single precision"),

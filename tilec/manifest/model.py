@@ -164,9 +164,14 @@ class Schedule(Table):
     cost: StrictStr = Field(
         description="Microseconds that a call is expected to take, from numbers, dims, `+ - *`, `/` by a "
         "number or by `max(number, ...)`, `min` and `max` of two, `ceil` (but for a millionth), "
-        "`rounds(blocks)`, which is blocks over the number of multiprocessors (on a CPU: workers), and "
-        "`waves(blocks)`, which rounds that up.",
-        examples=['cost = "3 + waves(ceil(M / 128) * ceil(N / 128)) * (1 + 0.01 * K)"'],
+        "`rounds(blocks)`, which is blocks over the number of multiprocessors (on a CPU: workers), "
+        "`waves(blocks)`, which rounds that up, and, on CPUs, `on(feature, there, elsewhere)`: what a call "
+        "takes on processors that have a feature of targets, whatever the code was made for, and what on "
+        "others.",
+        examples=[
+            'cost = "3 + waves(ceil(M / 128) * ceil(N / 128)) * (1 + 0.01 * K)"',
+            'cost = "rounds(N) * K * on(zen4, 1.3e-5, 2.6e-5)"',
+        ],
     )
     dims: dict[StrictStr, OneGuard] = Field(
         default={},

@@ -14,16 +14,18 @@ from tilec.trials.shapes import Dims, elements_of
 _DRAWN = 2000
 
 
-def chosen_dims(kernel: KernelFacts, variant: VariantFacts, units: int, most: int) -> Dims | None:
-    """The smallest of the shapes drawn at which a device of so many multiprocessors takes ``variant`` among
-    the schedules of its list; None for a variant without rivals, or where its tensors would hold more than
-    ``most`` elements."""
+def chosen_dims(
+    kernel: KernelFacts, variant: VariantFacts, units: int, features: tuple[str, ...], most: int
+) -> Dims | None:
+    """The smallest of the shapes drawn at which a device of so many multiprocessors, or a processor with
+    these features, takes ``variant`` among the schedules of its list; None for a variant without rivals, or
+    where its tensors would hold more than ``most`` elements."""
     at = kernel.variants.index(variant)
     choice = choices([_calls(one) for one in kernel.variants])[at]
     if not several(choice):
         return None
     run = next(run for run in choice if at in run)
-    return _smallest(kernel, run, choice, units, most).get(at)
+    return _smallest(kernel, run, choice, units, features, most).get(at)
 
 
 def _calls(one: VariantFacts) -> Calls:
@@ -31,14 +33,16 @@ def _calls(one: VariantFacts) -> Calls:
 
 
 @lru_cache(maxsize=64)
-def _smallest(kernel: KernelFacts, run: range, choice: Choice, units: int, most: int) -> Mapping[int, Dims]:
+def _smallest(
+    kernel: KernelFacts, run: range, choice: Choice, units: int, features: tuple[str, ...], most: int
+) -> Mapping[int, Dims]:
     """For each of a run that some shape takes, the smallest such shape."""
     found: dict[int, Dims] = {}
     costs = [one.cost for one in kernel.variants]
     shapes = drawn(kernel, kernel.variants[run.start], _DRAWN, 0, most)
     for dims in sorted(shapes, key=lambda one: elements_of(kernel, one)):
         admits = [one.admits(dims) for one in kernel.variants]
-        at = taken(choice, admits.__getitem__, costs, dims, units)
+        at = taken(choice, admits.__getitem__, costs, dims, units, features)
         if at in run:
             found.setdefault(at, dims)
         if len(found) == len(run):

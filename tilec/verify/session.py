@@ -13,7 +13,7 @@ from tilec.families import device_named, family_at, family_of
 from tilec.ir.num_sms import NUM_SMS
 from tilec.portable.guarded import Guarded, OnDevice
 from tilec.spelling import kernels_meant
-from tilec.targets import parse_target
+from tilec.targets import native_target, parse_target
 from tilec.trials.arrays import guarded
 from tilec.trials.facts import KernelFacts, VariantFacts
 from tilec.trials.library import load_library, read_facts, require_device
@@ -114,8 +114,10 @@ class _LibraryWalk(Walk):
         device: Device,
         announce: Announce,
     ) -> None:
-        units = limits_of(parse_target(variant.target), device.facts()).units
-        super().__init__(kernel, variant, oracle, seed, str(device), units)
+        target = parse_target(variant.target)
+        units = limits_of(target, device.facts()).units
+        features = native_target().features if device.on_host else ()
+        super().__init__(kernel, variant, oracle, seed, str(device), units, features)
         self._call, self._announce, self._place = call, announce, device
 
     def repeated(

@@ -31,7 +31,7 @@ Announce = Callable[[int, Mapping[str, int], str], None]
 class Walk:
     """Walks the cases of one variant. A subclass says how it is called (`run`), and may add to what is wrong
     with a case (`repeated`) and to the cases (`refusals`). ``device`` is what results name, ``units`` the
-    number of its multiprocessors."""
+    number of its multiprocessors, ``features`` those of its processor."""
 
     most_cases = MOST_CASES
     #: Elements of the case at which the library takes one of several schedules.
@@ -46,9 +46,10 @@ class Walk:
         seed: int,
         device: str,
         units: int,
+        features: tuple[str, ...] = (),
     ) -> None:
         self.kernel, self.variant, self.oracle = kernel, variant, oracle
-        self.seed, self.device, self.units = seed, device, units
+        self.seed, self.device, self.units, self.features = seed, device, units, features
 
     def run(
         self, dims: Mapping[str, int], arrays: Mapping[str, Guarded], values: Mapping[str, Any]
@@ -104,7 +105,7 @@ class Walk:
 
     def _chosen(self) -> Iterator[dict[str, int]]:
         """Dims at which the library takes the variant among the schedules of its list."""
-        dims = chosen_dims(self.kernel, self.variant, self.units, self.most_elements)
+        dims = chosen_dims(self.kernel, self.variant, self.units, self.features, self.most_elements)
         if dims is not None and self.suits(dims):
             yield dims
 

@@ -20,28 +20,30 @@ static float share_of(int64_t units) { return (1 - 0x1p-22f) / (float)units; }
 enum { COSTS_OUT = 8 * MAX_CHOICES };
 _Static_assert(MAX_CHOICES == COST_NUMBERS + 1, "costs have room for the number of a variant");
 
-/* What this processor has vectors for, one more than the place of its functions among those of costs; 0: not
- * yet known. Any thread comes to the same. */
-static atomic_uint known_level;
+/* The bits of what this processor has, and above them what it has vectors for: one more than the place of its
+ * functions among those of costs. 0: not yet known; any thread comes to the same. */
+static atomic_uint_least64_t known;
+#define LEVEL_SHIFT 62
 
-static COLD uint32_t find_level(void) {
+static COLD uint64_t find_processor(void) {
   const char* asked = settings_get()->cpu;
   uint64_t found = cpu_detect(0), limit = asked ? cpu_named(asked) : 0;
-  uint32_t level = 1;
+  uint64_t level = 1;
   if (limit) found &= limit;
   static const char* const wider[] = {"x86-64-v3", "x86-64-v4"};
   for (uint32_t i = 0; i < 2; i++) {
     uint64_t needs = cpu_named(wider[i]);
     if (needs && !(needs & ~found)) level = 2 + i;
   }
-  atomic_store_explicit(&known_level, level, memory_order_relaxed);
-  return level;
+  found |= level << LEVEL_SHIFT;
+  atomic_store_explicit(&known, found, memory_order_relaxed);
+  return found;
 }
 
 static float least_of(const costs_fn* costs, const int64_t* dims, int64_t units, float* out) {
-  uint32_t level = atomic_load_explicit(&known_level, memory_order_relaxed);
-  if (UNLIKELY(level == 0)) level = find_level();
-  return costs[level - 1](dims, share_of(units), out);
+  uint64_t found = atomic_load_explicit(&known, memory_order_relaxed);
+  if (UNLIKELY(found == 0)) found = find_processor();
+  return costs[(found >> LEVEL_SHIFT) - 1](dims, share_of(units), found, out);
 }
 
 static uint32_t number_in(float cost) { return (uint32_t)cost_bits(cost) & COST_NUMBERS; }

@@ -357,6 +357,14 @@ CASES = [
         id="cost-of-an-unknown-dim",
     ),
     pytest.param(
+        KERNEL + "[[kernel.override]]\nschedules = [{ config = {}, cost = 'on(zen9, 1, 2)' }]",
+        5,
+        "kernel[0].override[0].schedules",
+        "for no feature of CPUs: avxvnni, vnni",
+        "correct it",
+        id="cost-of-an-unknown-processor",
+    ),
+    pytest.param(
         KERNEL + "[[kernel.override]]\nschedules = []",
         5,
         "kernel[0].override[0].schedules",

@@ -47,5 +47,7 @@ def test_other_lists_targets_and_alignments_are_not_compared(other: Calls) -> No
 
 def test_of_several_that_cost_the_same_the_first_is_taken() -> None:
     (choice, *_) = choices([of(M="1..16"), of(), of()])
-    assert taken(choice, lambda at: True, ["2", "2", "3"], {"M": 1}, 1) == 0
-    assert taken(choice, lambda at: at > 0, ["1", "3", "2"], {"M": 1}, 1) == 2
+    assert taken(choice, lambda at: True, ["2", "2", "3"], {"M": 1}, 1, ()) == 0
+    assert taken(choice, lambda at: at > 0, ["1", "3", "2"], {"M": 1}, 1, ()) == 2
+    told_apart = ["2", "on(zen4, 1, 3)", "2"]
+    assert taken(choice, lambda at: True, told_apart, {"M": 1}, 1, ("zen4",)) == 1

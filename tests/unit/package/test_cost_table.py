@@ -9,6 +9,7 @@ import re
 import struct
 from collections.abc import Mapping
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from tilec.manifest import load_manifest
 from tilec.package.library.runtime import dlpack_folder, runtime_folder
 from tilec.package.model import DimRecord, KernelRecord, VariantRecord
 from tilec.package.tables.costs import costs_source
-from tilec.targets import native_target
+from tilec.targets import feature_bits, native_target
 
 SHIPPED = Path(__file__).parents[3] / "manifests" / "llm.toml"
 UNITS = 132
@@ -35,21 +36,30 @@ PINNED = (4096, 11008, 1, 4097)
 #: Shapes at which the costs of a list are compared: a few, and many.
 FEW, MANY = 40, 200
 NUMBERS = CAPACITY.max_choices - 1
+#: Costs of processors that one or two features tell apart, and sets of these: none, one, both, others.
+TOLD_APART = {
+    ("on(zen4, M * 2, M * 3)", "M * 2.5", "on(zen4, on(amx, M, M * 4), 1 + on(amx, ceil(M / 7), M))"): ("M",)
+}
+KINDS: tuple[tuple[str, ...], ...] = ((), ("zen4",), ("vnni", "amx"), ("amx", "zen4"))
 _FUNCTION = ctypes.CFUNCTYPE(
-    ctypes.c_float, ctypes.POINTER(ctypes.c_int64), ctypes.c_float, ctypes.POINTER(ctypes.c_float)
+    ctypes.c_float,
+    ctypes.POINTER(ctypes.c_int64),
+    ctypes.c_float,
+    ctypes.c_uint64,
+    ctypes.POINTER(ctypes.c_float),
 )
 
 
 @cache
 def compared() -> dict[tuple[str, ...], tuple[str, ...]]:
-    """The costs of several schedules with the same guards that the shipped manifest has, and `ZEROS`, by the
-    dims of their kernel."""
+    """The costs of several schedules with the same guards that the shipped manifest has, `ZEROS` and
+    `TOLD_APART`, by the dims of their kernel."""
     lists: dict[tuple[object, ...], list[str]] = {}
     for variant in load_manifest(SHIPPED).variants:
         if variant.cost:
             key = (tuple(variant.dims), variant.kernel, variant.target.name, *map(str, variant.dims.values()))
             lists.setdefault(key, []).append(variant.cost)
-    return {tuple(texts): key[0] for key, texts in lists.items() if len(texts) > 1} | ZEROS
+    return {tuple(texts): key[0] for key, texts in lists.items() if len(texts) > 1} | ZEROS | TOLD_APART
 
 
 @cache
@@ -94,19 +104,25 @@ def levels() -> int:
 
 
 @cache
-def computed(count: int) -> list[list[tuple[dict[str, int], list[int], int]]]:
-    """For every list, at ``count`` shapes: the sizes, the bits of each cost with its number in the last ones,
-    and the number of the cheapest."""
+def computed(count: int) -> list[list[tuple[dict[str, int], tuple[str, ...], list[int], int]]]:
+    """For every list, at ``count`` shapes on processors in turns: the sizes, the features, the bits of each
+    cost with its number in the last ones, and the number of the cheapest."""
     rng = random.Random(0)
     found = []
     for texts, dims, pins in cases():
         shapes = [{dim: int(2 ** rng.uniform(0, 17)) for dim in dims} | pins for _ in range(count)]
-        found.append([(sizes, marked(texts, sizes), cheapest(texts, sizes, UNITS)) for sizes in shapes])
+        found.append(
+            [
+                (sizes, kind, marked(texts, sizes, kind), cheapest(texts, sizes, UNITS, kind))
+                for sizes, kind in zip(shapes, cycle(KINDS), strict=False)
+            ]
+        )
     return found
 
 
-def marked(texts: tuple[str, ...], sizes: dict[str, int]) -> list[int]:
-    return [bits_of(cost(text, sizes, UNITS)) & ~NUMBERS | number for number, text in enumerate(texts)]
+def marked(texts: tuple[str, ...], sizes: dict[str, int], features: tuple[str, ...]) -> list[int]:
+    each = (bits_of(cost(text, sizes, UNITS, features)) for text in texts)
+    return [bits & ~NUMBERS | number for number, bits in enumerate(each)]
 
 
 @pytest.mark.parametrize("level", range(levels()))
@@ -117,11 +133,12 @@ def test_shipped_costs_are_the_same_in_c(functions: ctypes.CDLL, count: int, lev
         find = functions[f"list_{at}"]
         find.restype = _FUNCTION
         function = find(level)
-        for sizes, wanted, first in shapes:
+        for sizes, features, wanted, first in shapes:
+            bits = sum(feature_bits()[feature].mask for feature in features)
             given = (ctypes.c_int64 * len(sizes))(*sizes.values())
             found = np.zeros(8 * CAPACITY.max_choices, np.float32)
             room = found.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
-            least = function(given, (1 - 2.0**-22) / UNITS, room)
+            least = function(given, (1 - 2.0**-22) / UNITS, bits, room)
             assert set(wanted) <= set(found.view(np.uint32).tolist())
             assert bits_of(least) & NUMBERS == first
 
@@ -168,6 +185,14 @@ def test_what_pinned_dims_decide_is_computed_at_build() -> None:
     assert "{7.0f, 3.0f, 3.0f, 3.0f}," in text
     assert "dims[1]" not in text
     assert not re.search("COST_CEIL|COST_RAISED", text)
+
+
+def test_processors_that_costs_tell_apart_have_functions_of_their_own() -> None:
+    texts = ("on(zen4, M * 2, M * 3)", "M * 2.5")
+    text = costs_source(kernel_of(("M",), texts), "k", [(0, 0)] * len(texts))
+    assert "  if ((bits & UINT64_C(256)) == UINT64_C(256)) return k_costs_0_narrow_0(" in text
+    assert "{2.0f, 2.5f, 2.5f, 2.5f}," in text
+    assert "{3.0f, 2.5f, 2.5f, 2.5f}," in text
 
 
 def test_a_pinned_part_without_a_value_stays() -> None:

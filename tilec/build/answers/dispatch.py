@@ -43,7 +43,8 @@ class Server:
         self._choices = choices_of([_uncompiled(variant) for variant in self.candidates])
         self._costs = [variant.cost for variant in self.candidates]
         self._services = [self._service(variant) for variant in self.candidates]
-        self._units = limits_of(parse_target(target)).units
+        machine = parse_target(target)
+        self._units, self._features = limits_of(machine).units, machine.features
 
     def service(self, dims: Mapping[str, int]) -> Service:
         """How a call with ``dims`` is served."""
@@ -55,7 +56,14 @@ class Server:
     def _cheapest(self, first: int, dims: Mapping[str, int]) -> Variant:
         """The one that the library takes where number ``first`` is the first that admits the call."""
         admits = (variant.admits(dims) for variant in self.candidates)
-        found = taken(self._choices[first], list(admits).__getitem__, self._costs, dims, self._units)
+        found = taken(
+            self._choices[first],
+            list(admits).__getitem__,
+            self._costs,
+            dims,
+            self._units,
+            self._features,
+        )
         return self.candidates[found]
 
     def services(self, dims: Mapping[str, np.ndarray]) -> Iterable[tuple[Service, np.ndarray]]:

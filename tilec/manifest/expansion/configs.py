@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilec.errors import Place
+from tilec.costs import features_in
+from tilec.errors import ManifestError, Place
+from tilec.families import family_of
 from tilec.ir.guards import Guard
 from tilec.manifest.expansion.overrides import (
     Rule,
@@ -85,7 +87,16 @@ class Configs:
 
 
 def _scheduled(variant: Variant, schedule: Schedule, schedules: Schedules) -> Variant:
-    """The variant with one of several schedules, whose dims are its own."""
+    """The variant with one of several schedules, whose dims are its own. Raises ManifestError where its cost
+    asks for features of a processor that the variant does not run on."""
+    asked = features_in(schedule.cost)
+    if asked and not family_of(variant.target).on_host:
+        raise ManifestError(
+            f"a cost in {schedules.source} asks whether the processor has {', '.join(asked)}",
+            place=variant.place,
+            why=f"{variant.kernel} has it on {variant.target.name}, which is no CPU",
+            remedy="give GPUs a list of their own",
+        )
     return replace(
         variant,
         dims=narrowed(variant.dims, schedule.dims),

@@ -9,7 +9,7 @@ order: a run, whose costs a library computes at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
@@ -69,14 +69,20 @@ def several(choice: Choice) -> bool:
 
 
 def taken(
-    choice: Choice, admits: Callable[[int], bool], costs: Sequence[str], dims: Mapping[str, int], units: int
+    choice: Choice,
+    admits: Callable[[int], bool],
+    costs: Sequence[str],
+    dims: Mapping[str, int],
+    units: int,
+    features: Collection[str],
 ) -> int:
     """The number of the variant that serves a call, of those among which it chooses: the cheapest of those
-    that admit it, the first of several."""
+    that admit it, the first of several. ``features`` are the processor's."""
     if not several(choice):
         return choice[0].start
-    heads = [run[cheapest([costs[at] for at in run], dims, units)] for run in choice if admits(run.start)]
-    return min(heads, key=lambda at: kept_cost(costs[at], dims, units))
+    admitting = (run for run in choice if admits(run.start))
+    heads = [run[cheapest([costs[at] for at in run], dims, units, features)] for run in admitting]
+    return min(heads, key=lambda at: kept_cost(costs[at], dims, units, features))
 
 
 def _runs(served: Sequence[Calls]) -> Iterable[range]:

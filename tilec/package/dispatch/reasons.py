@@ -6,7 +6,7 @@ together. The driver's version plays no part here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,8 @@ def reasons(
     rejected = [_rejection(kernel, variant, device, dims, only) for variant in variants]
     texts = rejected
     if not all(rejected):
-        choice = _Choice(variants, rejected, only is not None, dims, units)
+        features = parse_target(device).features
+        choice = _Choice(variants, rejected, only is not None, dims, units, features)
         texts = [text or choice.admitted(at) for at, text in enumerate(rejected)]
     return tuple(
         Reason(variant["id"], variant["target"], text) for variant, text in zip(variants, texts, strict=True)
@@ -60,13 +61,14 @@ class _Choice:
         is_forced: bool,
         dims: Mapping[str, int],
         units: int,
+        features: Collection[str],
     ) -> None:
-        self._variants, self._dims, self._units = variants, dims, units
+        self._variants, self._dims, self._units, self._features = variants, dims, units, features
         self._choices = choices([_calls(one) for one in variants])
         first = next(at for at, text in enumerate(rejected) if not text)
         self._compared = self._choices[first]
         costs = [one.get("cost", "") for one in variants]
-        chosen = taken(self._compared, lambda at: not rejected[at], costs, dims, units)
+        chosen = taken(self._compared, lambda at: not rejected[at], costs, dims, units, features)
         self._taken = first if is_forced else chosen
 
     def admitted(self, at: int) -> str:
@@ -81,7 +83,8 @@ class _Choice:
     def _estimate(self, at: int) -> str:
         if not several(self._choices[at]):
             return ""
-        return f", {kept_cost(self._variants[at]['cost'], self._dims, self._units):.1f} us"
+        text = self._variants[at]["cost"]
+        return f", {kept_cost(text, self._dims, self._units, self._features):.1f} us"
 
 
 def _calls(variant: Mapping[str, Any]) -> Calls:

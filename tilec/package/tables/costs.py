@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, combinations
 from typing import NamedTuple, TypeAlias
 
-from tilec.costs import SHARE, cost_tree
+from tilec.costs import SHARE, cost_tree, features_in
 from tilec.package.dispatch.choices import choices_of, several
 from tilec.package.model import KernelRecord
 from tilec.package.tables.cost_lanes import LANES, Alike, Column, Tree, together
@@ -116,33 +116,77 @@ def _candidates(runs: Sequence[range], guards: Sequence[tuple[int, int]]) -> lis
 @lru_cache(maxsize=256)
 def _source(dims: tuple[str, ...], costs: tuple[str, ...], pins: tuple[tuple[str, int], ...]) -> str:
     """The functions for one list of costs, with "@" for its name: one for each length of vectors."""
-    groups = together([cost_tree(text, pins) for text in costs])
-    longest = max(map(_width, groups))
+    kinds = _kinds(costs, pins)
+    longest = max(_width(group) for kind in kinds for group in kind.groups)
     levels = [level._replace(width=min(level.width, longest)) for level in _LEVELS]
-    return "".join(_function(dims, groups, level) for level in levels) + "COST_LEVELS(@)\n"
+    return "".join(_functions(dims, kinds, level) for level in levels) + "COST_LEVELS(@)\n"
 
 
-def _function(dims: tuple[str, ...], groups: Sequence[Alike], level: _Level) -> str:
+class _Kind(NamedTuple):
+    """Processors that have one cost of each schedule: the bits of those features that costs ask for, and
+    which of these they have."""
+
+    asked: int
+    present: int
+    groups: Sequence[Alike]
+
+
+def _kinds(costs: Sequence[str], pins: tuple[tuple[str, int], ...]) -> list[_Kind]:
+    """The kinds of processors that a list tells apart; the one without any of its features is last."""
+    bits = {name: bit for text in costs for name, bit in features_in(text).items()}
+    sets = [frozenset(some) for count in range(len(bits), -1, -1) for some in combinations(bits, count)]
+    return [
+        _Kind(
+            sum(bit.mask for bit in bits.values()),
+            sum(bits[name].mask for name in some),
+            together([cost_tree(text, pins, some) for text in costs]),
+        )
+        for some in sets
+    ]
+
+
+def _functions(dims: tuple[str, ...], kinds: Sequence[_Kind], level: _Level) -> str:
+    """The function of a level, which hands on to one for each kind of processors where there are several."""
+    if len(kinds) == 1:
+        return _guarded(level, _function(dims, kinds[0].groups, level, f"@_{level.name}"))
+    names = [f"@_{level.name}_{number}" for number in range(len(kinds))]
+    each = [_function(dims, kind.groups, level, name) for kind, name in zip(kinds, names, strict=True)]
+    chosen = "".join(
+        f"  if ((bits & UINT64_C({kind.asked})) == UINT64_C({kind.present}))"
+        f" return {name}(dims, share, bits, out);\n"
+        for kind, name in zip(kinds[:-1], names[:-1], strict=True)
+    )
+    last = f"  return {names[-1]}(dims, share, bits, out);\n"
+    return _guarded(level, f"{''.join(each)}{_head(level, f'@_{level.name}')}{chosen}{last}}}\n")
+
+
+def _guarded(level: _Level, text: str) -> str:
+    """What is left out where no processor has the vectors of a level."""
+    return f"#ifdef {level.macro}\n{text}#endif\n" if level.macro else text
+
+
+def _function(dims: tuple[str, ...], groups: Sequence[Alike], level: _Level, name: str) -> str:
     """A function that puts all costs out, each with its number in the last bits, and returns the least."""
-    writer, width = _Writer(dims, level), level.width
+    writer, width = _Writer(dims, level, name), level.width
     marked = [writer.marked(part) for group in groups for part in group.parts(width)]
     end = f"return {_least(writer, marked)};"
     lines = "".join(f"  {line}\n" for line in (*writer.lines(), *_put_out(marked), end))
-    head = (
-        f"static float @_{level.name}(const int64_t* dims, float share, float* out) {{\n"
-        "  (void)dims;\n  (void)share;\n"
-    )
-    if not level.macro:
-        return f"{writer.arrays()}{head}{lines}}}\n"
-    return f"#ifdef {level.macro}\n{writer.arrays()}{level.macro} {head}{lines}}}\n#endif\n"
+    unused = "".join(f"  (void){name};\n" for name in ("dims", "share", "bits"))
+    return f"{writer.arrays()}{_head(level, name)}{unused}{lines}}}\n"
+
+
+def _head(level: _Level, name: str) -> str:
+    compiled_for = f"{level.macro} " if level.macro else ""
+    given = "const int64_t* dims, float share, uint64_t bits, float* out"
+    return f"{compiled_for}static float {name}({given}) {{\n"
 
 
 class _Writer:
     """Writes trees as statements of a level, the same one once: of numbers, and of vectors where costs
     differ."""
 
-    def __init__(self, dims: Sequence[str], level: _Level) -> None:
-        self._name, self._ceil = f"@_{level.name}", level.ceil
+    def __init__(self, dims: Sequence[str], level: _Level, name: str) -> None:
+        self._name, self._ceil = name, level.ceil
         self._names = {name: f"(float)dims[{at}]" for at, name in enumerate(dims)} | {SHARE: "share"}
         self._made: dict[tuple[int, str], str] = {}
         self._rows: dict[str, list[str]] = {}
