@@ -13,7 +13,7 @@ LOCAL void* scratch_reserve(uint64_t bytes); /* this thread's, grown on demand; 
 
 /* In front of a worker's scratch lies as much as that again, up to so much. Prefetchers run past the end of
  * what a core walks through, and would bring it lines that the next worker writes: 16 KiB apart such workers
- * take up to 1.4 times as long as 32 KiB apart (docs/performance/cpu-2026-11-30.md). */
+ * take up to 1.4 times as long as 32 KiB apart (docs/performance/dispatch.md). */
 enum { MOST_APART = 64 * 1024 };
 
 LOCAL uint64_t scratch_pitch(uint64_t bytes_per_worker);

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tilec.ir.nodes import Stmt
     from tilec.targets import Target
 
-#: Rows of integers to the one that is asked for: docs/performance/cpu-2026-11-30.md.
+#: Rows of integers to the one that is asked for: docs/performance/cpu-quantised.md.
 _AHEAD = 128
 #: Rows, or vectors of one row, that are multiplied together at most: additions of so many do not wait.
 _MOST_SUMS = 8

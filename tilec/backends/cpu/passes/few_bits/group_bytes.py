@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 #: Rows of activations that are multiplied together at most; those of bytes of one number in two parts, of
-#: which one row takes groups that are long (docs/performance/cpu-2026-11-30.md).
+#: which one row takes groups that are long (docs/performance/cpu-quantised.md).
 _ROWS, _ROWS_IN_PARTS, _LONG = 8, 4, 128
 #: The type of sums of products.
 _KIND = "int32"

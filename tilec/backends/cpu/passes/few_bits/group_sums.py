@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: weights, more where several columns share what is loaded of them.
 _HELD, _SHARED = 16384, 32768
 #: Columns that are multiplied together at most, and sums of these and all rows; activations of one row that
-#: have fewer bytes are loaded for each column (docs/performance/cpu-2026-11-30.md).
+#: have fewer bytes are loaded for each column (docs/performance/cpu-quantised.md).
 _BESIDE, _SUMS, _WIDE = 4, 8, 4
 #: Rows that numbers stay in their place for: sums of more want the registers of masks (the same page).
 _PLACED = 2

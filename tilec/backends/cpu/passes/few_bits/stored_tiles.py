@@ -101,7 +101,7 @@ class StoredTiles:
     def _most_rows(self, gemm: MicroGemm, computed: bool) -> int:
         """Rows up to which multiply-adds of float32 convert each byte once and are ahead; 0 where sums have
         another type. Seven rows beside computed bytes have less to do with words of bfloat16, which are made
-        of numbers at once (docs/performance/cpu-2026-11-30.md)."""
+        of numbers at once (docs/performance/cpu-attention.md)."""
         if gemm.computed != "float32":
             return 0
         if gemm.block.form == _WORDS:

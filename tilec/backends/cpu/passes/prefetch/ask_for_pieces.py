@@ -2,7 +2,7 @@
 
 Rows of weights of few bits are short pieces to a step along K: a tile of 128 rows reads a line or two of
 each, at as many places as there are rows, which no prefetcher follows. Each piece would wait for memory, or
-for the last cache. They come to the second cache (docs/performance/cpu-2026-11-30.md).
+for the last cache. They come to the second cache (docs/performance/cpu-quantised.md).
 """
 
 from __future__ import annotations
