@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from tvm.ir import Call, StringImm, TensorLoad
+from tvm.ir import Call, TensorLoad
 
-from tilec.backends.cuda.device.helper import Helper, find
+from tilec.backends.cuda.device.helper import Helper, called
 from tilec.emulate import foreign
 from tilec.emulate.foreign import Foreign
 from tilec.emulate.lanes import runner
@@ -20,8 +20,6 @@ from tilec.emulate.translation.writer import Constants, Pointer, Value, Writer
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
-
-_FUNC_CALL = "tirx.cuda.func_call"
 
 
 @dataclass(frozen=True)
@@ -38,11 +36,10 @@ class Calls:
         if name.startswith(ptx_calls.PREFIX):
             self._instruction(ptx_calls.read(call))
             return None
-        if name != _FUNC_CALL:
-            return self._known(builtin(name), list(call.args))
-        function_name, source = (str(arg.value) for arg in call.args if isinstance(arg, StringImm))
-        args = [arg for arg in call.args[1:] if not isinstance(arg, StringImm)]
-        return self._known(find(function_name, source) or foreign.read(function_name, source), args)
+        function = called(call)
+        if function is None:
+            return self._known(builtin(name), call.args)
+        return self._known(function.helper or foreign.read(function.name, function.text), function.operands)
 
     def _instruction(self, call: ptx_calls.PtxCall) -> None:
         """A call of an instruction's function."""
@@ -83,7 +80,7 @@ class Calls:
         places = [self.expressions.pointer(each) for each in loads]
         return [f"({place.base}, {place.offset})" for place in places if place.space == "local"]
 
-    def _known(self, helper: Helper | Foreign, args: list[Expr]) -> Value | None:
+    def _known(self, helper: Helper | Foreign, args: Sequence[Expr]) -> Value | None:
         """A call of what a helper means, or of a function of an author."""
         given = [self._passed(arg, kind) for arg, kind in zip(args, helper.params, strict=True)]
         run = runner(helper) if isinstance(helper, Helper) else helper.runner([each.dtype for each in given])

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Call, StringImm
 
-from tilec.backends.cuda.device.helper import find
+from tilec.backends.cuda.device.helper import called
 from tilec.emulate.foreign import may_wait
 from tilec.emulate.instructions.registry import find as find_instruction
 from tilec.emulate.translation import ptx_calls
@@ -34,8 +34,7 @@ def _waits(call: Call) -> bool:
         return entry is not None and entry.waits
     if name in BUILTINS:
         return BUILTINS[name].waits
-    texts = [str(arg.value) for arg in call.args if isinstance(arg, StringImm)]
-    known = find(*texts[:2]) if len(texts) > 1 else None
-    if known is not None:
-        return known.waits
-    return any(map(may_wait, texts))
+    function = called(call)
+    if function is not None and function.helper is not None:
+        return function.helper.waits
+    return any(may_wait(str(arg.value)) for arg in call.args if isinstance(arg, StringImm))

@@ -33,10 +33,9 @@ from tilec.backends.cuda.device import (
     small_floats,
 )
 from tilec.backends.cuda.device.atomics import DTYPES, add_vector, atomic
-from tilec.backends.cuda.device.helper import Helper
+from tilec.backends.cuda.device.helper import Called, Helper
 from tilec.backends.cuda.launch import LoweredCudaLaunch
 from tilec.emulate import Emulator, Tensor
-from tilec.emulate.translation import calls
 from tilec.errors import EmulationError
 from tilec.lowering.lowered import LoweredKernel
 from tilec.targets import parse_target
@@ -227,7 +226,7 @@ def test_every_helper_is_called_here():
         importlib.import_module(f"{device.__name__}.{each.name}") for each in iter_modules(device.__path__)
     ]
     named = {name for module in modules for name, value in vars(module).items() if is_helper(value)}
-    assert {name for name in named if name[0] != "_"} - {"find"} == samples().keys() | APART
+    assert {name for name in named if name[0] != "_"} - {"called"} == samples().keys() | APART
 
 
 def test_text_for_the_device_stands_in_its_folder_alone():
@@ -332,7 +331,7 @@ def computed(call: Call) -> list[np.ndarray]:
 def test_text_and_meaning_agree(name, monkeypatch, capfd):
     meant = [computed(call) for call in samples()[name]]
     said = capfd.readouterr().err
-    monkeypatch.setattr(calls, "find", lambda *call: None)
+    monkeypatch.setattr(Called, "helper", None)
     for call, mine in zip(samples()[name], meant, strict=True):
         for left, right in zip(mine, computed(call), strict=True):
             assert left.tobytes() == right.tobytes(), call
@@ -372,7 +371,7 @@ def meetings() -> LoweredCudaLaunch:
 @pytest.mark.parametrize("reads", [False, True])
 def test_phases_of_a_barrier_end(reads, monkeypatch):
     if reads:
-        monkeypatch.setattr(calls, "find", lambda *call: None)
+        monkeypatch.setattr(Called, "helper", None)
     out = np.zeros(THREADS, np.uint32)
     Emulator(LoweredKernel("kernel", (meetings(),)), SM90A).run([Tensor(out, "out")], {}, {})
     assert out.tolist() == [thread + 1 for thread in range(THREADS)]
@@ -381,6 +380,6 @@ def test_phases_of_a_barrier_end(reads, monkeypatch):
 @pytest.mark.parametrize("reads", [False, True])
 def test_a_trap_says_why(reads, monkeypatch):
     if reads:
-        monkeypatch.setattr(calls, "find", lambda *call: None)
+        monkeypatch.setattr(Called, "helper", None)
     with pytest.raises(EmulationError, match='traps: half of "it" is 50%'):
         computed(Call(says.trapped('half of "it" is 50%')))

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import tvm_ffi
 from tvm import ir as tvm_ir
 from tvm import tirx
-from tvm.ir import Call, StringImm, TensorLoad, Var
+from tvm.ir import Call, TensorLoad, Var
 
+from tilec.backends.cuda.device.helper import called
 from tilec.backends.cuda.device.moves import TAKE
 from tilec.ir.exprs import loads
 
@@ -48,7 +49,8 @@ def wide_tensors(launch: LoweredCudaLaunch) -> tuple[int, ...]:
 
 def _takes_element(call: Call) -> bool:
     """Whether a call reads one element, whose tensor may begin anywhere."""
-    return any(isinstance(arg, StringImm) and arg.value.startswith(TAKE) for arg in call.args)
+    function = called(call)
+    return function is not None and function.name.startswith(TAKE)
 
 
 def _addressed(call: Call) -> list[Var]:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tvm.ir import Call
 from tvm.tirx.script import builder as T
 
 if TYPE_CHECKING:
-    from tvm.ir import Call
+    from tvm.ir import Expr
 
 #: What C calls a dtype whose values lanes exchange.
 C_NAMES = {"float32": "float", "int32": "int", "uint32": "unsigned", "float64": "double", "int64": "long",
@@ -30,6 +31,7 @@ C_TYPES: dict[str, str] = {
     "unsigned long": "uint64", "unsigned long long": "uint64", "uint64_t": "uint64", "size_t": "uint64",
     "half": "float16", "float": "float32", "double": "float64", "bool": "bool", "void": "void",
 }  # fmt: skip
+_FUNC_CALL = "tirx.cuda.func_call"
 _QUALIFIERS = re.compile(r"__\w+__|\bconst\b")
 
 
@@ -114,6 +116,23 @@ class Helper:
 _KNOWN: dict[tuple[str, str], Helper] = {}
 
 
-def find(name: str, text: str) -> Helper | None:
-    """The helper of a call; None for a function that an author has written."""
-    return _KNOWN.get((name, text))
+@dataclass(frozen=True)
+class Called:
+    """A call in device TIR of a function whose text goes with it, ``text`` in C++."""
+
+    name: str
+    operands: tuple[Expr, ...]
+    text: str
+
+    @property
+    def helper(self) -> Helper | None:
+        """The helper that is called; None for a function that an author has written."""
+        return _KNOWN.get((self.name, self.text))
+
+
+def called(expr: Expr) -> Called | None:
+    """A call of a helper or of an author's function, taken apart; None for anything else."""
+    if not isinstance(expr, Call) or getattr(expr.op, "name", "") != _FUNC_CALL:
+        return None
+    name, *operands, text = expr.args
+    return Called(str(name.value), tuple(operands), str(text.value))

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.ir import Call, StringImm, TensorLoad, Var
+from tvm.ir import Call, TensorLoad, Var
 
+from tilec.backends.cuda.device.helper import called
 from tilec.backends.metal.codegen.header import FUNCTIONS
 from tilec.backends.metal.codegen.helpers import Helpers
 from tilec.backends.metal.codegen.words import Pointer, refused, type_of
@@ -16,6 +17,8 @@ from tilec.ir.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
+
+    from tilec.backends.cuda.device.helper import Called
 
 _BINARY = {
     tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*", tirx.Div: "/", tirx.Mod: "%", tirx.EQ: "==", tirx.NE: "!=",
@@ -30,7 +33,6 @@ _SMALL_FLOATS = ("float8_e4m3fn", "float8_e5m2")
 #: Statements that leave loops.
 LEAVES = {"tirx.break_loop": "break;", "tirx.continue_loop": "continue;"}
 _NOTHING = ("tirx.ptx.cp_async_commit_group", "tirx.ptx.cp_async_wait_group", "tirx.ptx.cp_async_wait_all")
-_FUNC_CALL = "tirx.cuda.func_call"
 
 
 class Expressions:
@@ -148,8 +150,9 @@ class Expressions:
             return self._function(str(call.args[0].value), list(call.args[1:]))
         if name == "tirx.isnan":
             return f"isnan({self.value(call.args[0])})"
-        if name == _FUNC_CALL:
-            return self._helper(call)
+        function = called(call)
+        if function is not None:
+            return self._helper(function)
         if name == "tirx.cuda.cta_sync":
             return "tilec_sync()"
         if name in _NOTHING:
@@ -162,20 +165,18 @@ class Expressions:
             raise refused(name)
         return f"{name}({', '.join(map(self.value, args))})"
 
-    def _helper(self, call: Call) -> str:
-        name, text = (str(arg.value) for arg in call.args if isinstance(arg, StringImm))
-        args = [arg for arg in call.args[1:] if not isinstance(arg, StringImm)]
-        pointers = self.helpers.pointers(name, text)
+    def _helper(self, function: Called) -> str:
+        pointers = self.helpers.pointers(function)
         given: list[str] = []
         spaces: list[str] = []
-        for arg, is_pointer in zip(args, pointers, strict=True):
+        for arg, is_pointer in zip(function.operands, pointers, strict=True):
             if not is_pointer:
                 given.append(self.value(arg))
                 continue
             place = self.pointer(arg)
             given.append(place.text)
             spaces.append(place.space)
-        return self.helpers.call(name, text, given, spaces)
+        return self.helpers.call(function.name, function.text, given, spaces)
 
 
 def operator(call: Call) -> str:

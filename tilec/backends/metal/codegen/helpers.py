@@ -6,14 +6,17 @@ one name."""
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.codegen.any_words import any_words
 from tilec.backends.cuda.codegen.computed import computed
 from tilec.backends.cuda.device import floats, moves
 from tilec.backends.cuda.device.exchange import ANEW, SHARED_SYNC, warp_sync
-from tilec.backends.cuda.device.helper import find
 from tilec.backends.metal.codegen.header import FUNCTIONS
 from tilec.backends.metal.codegen.words import ATOMICS, OF_AUTHOR, refused
+
+if TYPE_CHECKING:
+    from tilec.backends.cuda.device.helper import Called
 
 #: The head of a helper: what stands before its name, its name, its parameters.
 _HEAD = re.compile(r"^\s*([\w ]*?)\s*\b(\w+)\(([^)]*)\)\s*\{", re.DOTALL)
@@ -72,12 +75,11 @@ class Helpers:
         """All that were called."""
         return "".join(self._written.values())
 
-    def pointers(self, name: str, text: str) -> list[bool]:
+    def pointers(self, function: Called) -> list[bool]:
         """Which parameters of a helper are pointers. UnsupportedError for a function of an author."""
-        known = find(name, text)
-        if known is None:
-            raise refused(name, OF_AUTHOR)
-        return [param == "pointer" for param in known.params]
+        if function.helper is None:
+            raise refused(function.name, OF_AUTHOR)
+        return [param == "pointer" for param in function.helper.params]
 
     def call(self, name: str, text: str, args: list[str], spaces: list[str]) -> str:
         """A call with pointers into ``spaces``."""

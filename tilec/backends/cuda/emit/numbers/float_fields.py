@@ -16,17 +16,20 @@ from typing import TYPE_CHECKING
 import tvm_ffi
 from tvm import ir as tvm_ir
 from tvm import sym, tirx
-from tvm.ir import Call, StringImm, TensorLoad, Var
+from tvm.ir import Call, TensorLoad, Var
 
 from tilec.backends.cuda.analysis.accesses.bit_fields import BitField, bit_field
 from tilec.backends.cuda.device.floats import FIELD, FROM_NATURAL, FROM_SMALL
+from tilec.backends.cuda.device.helper import called
 from tilec.ir.exprs import cast_to, dtype_of, int32, int_value, walk
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-_CONVERSIONS = (FROM_NATURAL.name, FROM_SMALL.name)
+    from tilec.backends.cuda.device.helper import Helper
+
+_CONVERSIONS = (FROM_NATURAL, FROM_SMALL)
 #: Bits of a float32 below its exponent; half of a word, and the widest numbers that lie below those bits
 #: wherever in that half they begin.
 _MANTISSA, _HALF, _WIDEST = 23, 16, 8
@@ -71,8 +74,9 @@ class _Fields:
 
     def see_call(self, call: Call) -> None:
         """Counts conversions, those of a name by it."""
-        if _calls(call, *_CONVERSIONS):
-            number, _ = _parted(call.args[1])
+        given = _given(call, *_CONVERSIONS)
+        if given:
+            number, _ = _parted(given[0])
             self.converted[number if isinstance(number, Var) else None] += 1
 
     def learn(self, body: tirx.Stmt) -> None:
@@ -108,13 +112,14 @@ class _Fields:
 
     def converted_call(self, call: Call) -> Expr:
         """A conversion by the bits; any other call as it is."""
-        if not _calls(call, *_CONVERSIONS):
+        given = _given(call, *_CONVERSIONS)
+        if not given:
             return call
-        name, more = _parted(call.args[1])
+        name, more = _parted(given[0])
         if isinstance(name, Var):
             word, number = self.words.get(name, (name, None))
             return call if number is None else replace(number, offset=number.offset + more).float_of(word)
-        number = self._number(call.args[1])
+        number = self._number(given[0])
         return call if number is None else number.float_of(number.word)
 
     def _number(self, value: Expr) -> _Number | None:
@@ -162,16 +167,18 @@ def _is_whole(found: BitField) -> bool:
     return found.width == 8 * _bytes(found.load)
 
 
-def _calls(expr: Expr, *names: str) -> bool:
-    first = expr.args[0] if isinstance(expr, Call) and expr.args else None
-    return isinstance(first, StringImm) and first.value in names
+def _given(expr: Expr, *helpers: Helper) -> tuple[Expr, ...]:
+    """What one of the helpers is given; nothing where none of them is called."""
+    function = called(expr)
+    return function.operands if function is not None and function.helper in helpers else ()
 
 
 def _with_offset(total: tirx.Add | tirx.Sub) -> Expr:
     """A number of bits with what is added to it or taken away; any other sum as it is."""
-    if not _calls(total.a, FIELD.name) or not isinstance(total.b, tirx.FloatImm):
+    operands = _given(total.a, FIELD)
+    if not operands or not isinstance(total.b, tirx.FloatImm):
         return total
-    _name, *given, less, _text = total.a.args
+    *given, less = operands
     away = float(total.b.value) if isinstance(total, tirx.Sub) else -float(total.b.value)
     if not isinstance(less, tirx.FloatImm) or not away.is_integer() or abs(less.value + away) > _FAR:
         return total
