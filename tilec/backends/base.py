@@ -164,6 +164,12 @@ def backend_of(target: Target) -> Backend:
     return cast("Backend", family_of(target))
 
 
+def limits_of(target: Target, facts: Mapping[str, Any] | None = None, threads: int = 0) -> Limits:
+    """The limits of a device with code of ``target``. ``facts``: what `tilec.portable.devices` say of it,
+    None for a usual device; ``threads``: of a CPU, 0 for all."""
+    return backend_of(target).limits(target, facts or {}, threads)
+
+
 def backend_at(device: str) -> Backend:
     """That of `tilec.families.family_at`."""
     return cast("Backend", family_at(device))

@@ -7,10 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from tilec.backends.base import backend_of
-from tilec.targets import Target
 
 #: Operand types whose rate is that of another one; 4-bit floats are multiplied as bfloat16 where a device has
 #: no rate of their own.
@@ -47,9 +43,3 @@ class Limits:
     def least_seconds(self, flops: float, moved: float, dtype: str) -> float:
         """The roofline: no kernel that does so much can be faster."""
         return max(flops / self.peak(dtype), moved / self.bandwidth)
-
-
-def limits_of(target: Target, facts: Mapping[str, Any] | None = None, threads: int = 0) -> Limits:
-    """The limits of a device with code of ``target``. ``facts``: what `tilec.portable.devices` say of it,
-    None for a usual device; ``threads``: of a CPU, 0 for all."""
-    return backend_of(target).limits(target, facts or {}, threads)

@@ -6,26 +6,22 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilec.build.elaborated.asked import remarks_on_roads
 from tilec.build.elaborated.frontend import elaborate_variant, naming
 from tilec.build.elaborated.idle_keys import idle_on_cpus
+from tilec.build.reuse.images import image_of, read_image
+from tilec.build.reuse.kept_code import Origin, find_code, origin_of
 from tilec.build.reuse.kept_remarks import places_of, read_remark, remark_fields
 from tilec.cache import Store
-from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
 from tilec.errors import Remark
 from tilec.ir.guards import Guard
 from tilec.ir.num_sms import takes_num_sms
 from tilec.ir.roads import decode as decode_roads
 from tilec.manifest import Variant
 from tilec.manifest.sources import source_sha256
-from tilec.package.family import package_family
 from tilec.package.model import DimRecord, ParamRecord, Signature, VariantRecord
-from tilec.targets import parse_target
-
-if TYPE_CHECKING:
-    from tilec.build.reuse.kept_code import Origin
 
 
 @dataclass(frozen=True)
@@ -48,8 +44,6 @@ class CompiledVariant:
 def compile_one(variant: Variant, made: Store | None = None, kept: Store | None = None) -> CompiledVariant:
     """Elaborates, lowers and compiles one variant; runs in a compile process. ``made``: where other variants
     of the same build find its code; ``kept``: the cache, which may have that of its tile IR."""
-    from tilec.build.reuse.images import image_of
-    from tilec.build.reuse.kept_code import find_code, origin_of
     from tilec.ir.text.printer import format_kernel
     from tilec.package.model import signature
 
@@ -157,27 +151,6 @@ def decode(data: bytes, variant: Variant) -> CompiledVariant:
     signature = _signature(fields["signature"])
     idle, kinds = tuple(fields["idle"]), fields["kinds"]
     return CompiledVariant(signature, record, {}, remarks, idle=idle, kinds=kinds)
-
-
-def read_image(fields: dict[str, Any], code: bytes) -> Image:
-    """The image with these fields, as JSON keeps them, and its code."""
-    family = package_family(parse_target(fields["target"]))
-    launches = (
-        LaunchCode(
-            **{
-                **one,
-                "grid": tuple(one["grid"]),
-                "threads": tuple(one["threads"]),
-                "notes": tuple(one["notes"]),
-                "products": tuple(one["products"]),
-                "gpu": None if one["gpu"] is None else family.read_launch(one["gpu"]),
-            }
-        )
-        for one in fields["launches"]
-    )
-    workspace = (WorkspaceSlice(**one) for one in fields["workspace"])
-    plain = {name: fields[name] for name in ("target", "sha256", "compiler", "min_driver", "needs")}
-    return Image(code=code, launches=tuple(launches), workspace=tuple(workspace), **plain)
 
 
 def _signature(fields: dict[str, Any]) -> Signature:

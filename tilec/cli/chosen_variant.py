@@ -50,7 +50,7 @@ def variant_serving(plan: Plan, manifest: Path, target: str | None, dims: Mappin
 def schedule_lines(kernel: KernelPlan, variant: Variant, dims: Mapping[str, int] | None) -> list[str]:
     """Of a schedule: its config, who chose it and what it costs; with ``dims`` what this and the others of
     its list that admit them come to. Nothing of other variants."""
-    from tilec.backends.limits import limits_of
+    from tilec.backends.base import limits_of
     from tilec.costs import cost
 
     if not variant.is_schedule:

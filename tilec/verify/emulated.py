@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilec.backends.limits import limits_of
+from tilec.backends.base import limits_of
 from tilec.errors import EmulationError
 from tilec.portable.guarded import Guarded
 from tilec.targets import parse_target

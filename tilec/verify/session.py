@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilec.backends.limits import limits_of
+from tilec.backends.base import limits_of
 from tilec.errors import InputError, Place, VerifyError
 from tilec.families import device_named, family_at, family_of
 from tilec.ir.num_sms import NUM_SMS

@@ -8,9 +8,8 @@ import pytest
 from agree import agree, elaborated
 
 import tilec.language as T
-from tilec.backends.base import backend_of
+from tilec.backends.base import backend_of, limits_of
 from tilec.backends.cuda.nodes import ScaledWarpGemm
-from tilec.backends.limits import limits_of
 from tilec.backends.pipeline import lower
 from tilec.emulate.group import Group
 from tilec.emulate.instructions import mma

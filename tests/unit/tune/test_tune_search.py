@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tune_samples import ONE
 
-from tilec.backends.limits import limits_of
+from tilec.backends.base import limits_of
 from tilec.build.schedules.cost import predicted_seconds
 from tilec.build.schedules.examine import Examined, LaunchShape, Refused
 from tilec.build.schedules.terms import Term, Terms

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from tilec.backends.limits import limits_of
+from tilec.backends.base import limits_of
 from tilec.build.records import listed_under, restricted
 from tilec.codegen.image import Image
 from tilec.manifest import KernelPlan, Variant

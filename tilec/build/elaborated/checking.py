@@ -10,7 +10,7 @@ from tilec.build.elaborated.device_limits import check_limits
 from tilec.build.elaborated.frontend import elaborate_variant, naming
 from tilec.build.elaborated.idle_keys import has_cpus_alone, idle_on_cpus, remarks_on_cpus
 from tilec.build.elaborated.sampling import Choice, distinct, sampled
-from tilec.build.elaborated.value_kinds import check_conditions, remarks_on_space
+from tilec.build.elaborated.value_kinds import remarks_on_space
 from tilec.build.processes.pool import run_tasks
 from tilec.build.reuse.kept_checks import find_remarks, keep_remarks
 from tilec.cache import Store
@@ -123,6 +123,8 @@ class _Answer(NamedTuple):
 
 def _check_one(task: _Task) -> _Answer:
     """Runs in a compile process: tile IR itself does not cross."""
+    from tilec.build.schedules.space import check_conditions
+
     choice = task.choice
     kernel, files, remarks, kinds = elaborate_variant(choice.variant)
     for variant in choice.variants:

@@ -65,15 +65,6 @@ def remarks_on_space(variant: Variant, tune: Tune | None, kinds: Mapping[str, st
             yield Remark(what, variant.value_places.get(key, variant.place), f"give {wanted}")
 
 
-def check_conditions(variant: Variant, tune: Tune | None) -> None:
-    """Raises ManifestError for a condition on unknown names in the values to try of a variant."""
-    from tilec.build.schedules.space import space_of
-
-    listed = None if tune is None else tune.for_target(variant.target)
-    if listed is not None and listed.configs is None and listed.space is None:
-        space_of(variant, listed, None, listed.axes)
-
-
 def _wanted(key: str, kinds: Mapping[str, str]) -> str:
     """What values of a key are, in words; nothing where nobody says."""
     if key in kinds:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tilec.build.records import read_image
 from tilec.cache import Store, digest
+from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
+from tilec.package.family import package_family
+from tilec.targets import parse_target
 
 if TYPE_CHECKING:
-    from tilec.codegen.image import Image
     from tilec.ir.nodes import Kernel
     from tilec.lowering.lowered import LoweredKernel
     from tilec.targets import Target
@@ -56,6 +57,27 @@ def decoded(data: bytes) -> Image:
     """The inverse."""
     head, _, code = data.partition(b"\n")
     return read_image(json.loads(head), code)
+
+
+def read_image(fields: dict[str, Any], code: bytes) -> Image:
+    """The image with these fields, as JSON keeps them, and its code."""
+    family = package_family(parse_target(fields["target"]))
+    launches = (
+        LaunchCode(
+            **{
+                **one,
+                "grid": tuple(one["grid"]),
+                "threads": tuple(one["threads"]),
+                "notes": tuple(one["notes"]),
+                "products": tuple(one["products"]),
+                "gpu": None if one["gpu"] is None else family.read_launch(one["gpu"]),
+            }
+        )
+        for one in fields["launches"]
+    )
+    workspace = (WorkspaceSlice(**one) for one in fields["workspace"])
+    plain = {name: fields[name] for name in ("target", "sha256", "compiler", "min_driver", "needs")}
+    return Image(code=code, launches=tuple(launches), workspace=tuple(workspace), **plain)
 
 
 def symbol_prefix(lowered: LoweredKernel, target: Target) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tilec.backends.limits import Limits, limits_of
+from tilec.backends.base import limits_of
+from tilec.backends.limits import Limits
 from tilec.build.elaborated.frontend import elaborate_variant
 from tilec.build.schedules.cost import predicted_seconds, tensor_bytes
 from tilec.build.schedules.examine import Examined, Refused, examine

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
-from tilec.backends.limits import limits_of
+from tilec.backends.base import limits_of
 from tilec.build.elaborated.frontend import elaborate_variant
 from tilec.errors import TilecError, UnsupportedError
 from tilec.families import family_of

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tilec.backends.limits import limits_of
+from tilec.backends.base import limits_of
 from tilec.build.schedules.cost import predicted_seconds, tensor_bytes
 from tilec.build.schedules.examine import Examined, LaunchShape, largest_fragment
 from tilec.errors import TilecError

@@ -123,6 +123,13 @@ def space_of(
     return Space(variant.config, axes, tune.where, listed, names, variant.place)
 
 
+def check_conditions(variant: Variant, tune: Tune | None) -> None:
+    """Raises ManifestError for a condition on unknown names in the values to try of a variant."""
+    listed = None if tune is None else tune.for_target(variant.target)
+    if listed is not None and listed.configs is None and listed.space is None:
+        space_of(variant, listed, None, listed.axes)
+
+
 def _listed(
     variant: Variant, tune: Tune, configs: Callable[..., Any], pinned: Mapping[str, int]
 ) -> tuple[Config, ...]:

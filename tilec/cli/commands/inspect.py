@@ -131,8 +131,7 @@ def _explain(
 def _units(device: str, threads: int | None, elsewhere: bool) -> int:
     """Who shares the work of a call on a machine of the target ``device``: multiprocessors of a GPU, workers
     of a CPU, by default those of this process, of one that is ``elsewhere`` one."""
-    from tilec.backends.base import backend_of
-    from tilec.backends.limits import limits_of
+    from tilec.backends.base import backend_of, limits_of
     from tilec.targets import parse_target
 
     target = parse_target(device)

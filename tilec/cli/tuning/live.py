@@ -119,8 +119,7 @@ class Bars(Lines):
 
     def known(self, about: About, device: Mapping[str, Any]) -> None:
         """Remembers the roofline, for the share of the limit: of GPUs, whose clocks are known."""
-        from tilec.backends.base import backend_of
-        from tilec.backends.limits import limits_of
+        from tilec.backends.base import backend_of, limits_of
         from tilec.targets import parse_target
 
         target = parse_target(about.target)

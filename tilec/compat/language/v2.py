@@ -21,7 +21,7 @@ from tilec.packages import find_aliases
 #: Names of this style alone, and where they live; each module is loaded at the first use of its name.
 _OWN = {
     "jit": ("tilec.inprocess.jitted", "jit"),
-    "compile": ("tilec.inprocess.search.searches", "compile"),
+    "compile": ("tilec.inprocess.bound", "compile"),
     "place": ("tilec.inprocess.calls.placeholders", "place"),
     "empty_data_ptr": ("tilec.inprocess.calls.placeholders", "empty_data_ptr"),
     "tune": ("tilec.inprocess.search.searches", "tune"),

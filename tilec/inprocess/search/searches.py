@@ -9,15 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError
-from tilec.inprocess.compilation.request import compile_request
-from tilec.inprocess.functions import JITFunc
 from tilec.inprocess.search.tuned import ProfileArgs, Trial
 from tilec.inprocess.search.tuning import Search
 from tilec.portable.runner.judge import OK
 
 if TYPE_CHECKING:
     from tilec.inprocess.jitted import JITImpl
-    from tilec.inprocess.kernel import JITKernel
 
 
 @dataclass(frozen=True)
@@ -129,16 +126,3 @@ def _arguments(entry: JITImpl, calls: Sequence[CallArgs]) -> Sequence[Any] | Non
 def _record(entry: JITImpl, call: CallArgs, trial: Trial) -> dict[str, Any]:
     about = entry.compiled_arguments(call.args, call.kwargs)
     return {**about, "latency": trial.latency, "_status": trial.status, "_error": trial.error}
-
-
-def compile(func: JITFunc, verbose: bool | None = None) -> JITKernel:
-    """The kernel of what ``f.partial(...)`` gave."""
-    from tilec.inprocess.jitted import compile
-
-    if not isinstance(func, JITFunc):
-        return compile(func, verbose=verbose)
-    return (
-        compile_request(func.prim_func.request)
-        if verbose is None
-        else compile(func.prim_func, verbose=verbose)
-    )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tilec.backends.limits import limits_of
+from tilec.backends.base import limits_of
 from tilec.build.schedules.features import features_of
 from tilec.build.schedules.fit import FEWEST, Chooser, Times, few
 from tilec.build.schedules.space import Config

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tilec.backends.limits import limits_of
+from tilec.backends.base import limits_of
 from tilec.build.processes.attempts import run_all
 from tilec.build.records import CompiledVariant
 from tilec.build.reuse.compiled import find, keep

@@ -6,8 +6,7 @@ import datetime
 import math
 from dataclasses import dataclass
 
-from tilec.backends.base import backend_of
-from tilec.backends.limits import limits_of
+from tilec.backends.base import backend_of, limits_of
 from tilec.manifest.tuned import TunedEntry
 from tilec.targets import parse_target
 from tilec.tune.outcome.results import Result

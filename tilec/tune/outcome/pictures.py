@@ -8,8 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tilec.backends.base import backend_of
-from tilec.backends.limits import limits_of
+from tilec.backends.base import backend_of, limits_of
 from tilec.errors import EnvironmentError_
 from tilec.portable.runner.judge import OK
 from tilec.targets import parse_target
