@@ -23,10 +23,13 @@ from tilec.codegen.failures import failure
 from tilec.codegen.image import Image, LaunchCode, image_with
 from tilec.errors import CompileError, Kind
 from tilec.ir import options
-from tilec.ir.roads import Road, encode, in_order, multipliers, road_at
+from tilec.ir.roads import encode, in_order, multipliers, road_at
 from tilec.targets import Target
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tilec.ir.roads import Loss
     from tilec.lowering.lowered import LoweredKernel
 
 __all__ = ["assembly", "compile_kernel", "device_functions", "source", "tir_text"]
@@ -166,7 +169,7 @@ def _launch_code(
         stack=report.stack,
         spills=report.spills,
     )
-    roads = encode(in_order((*launch.roads, *_losses(launch, report))))
+    roads = roads_told(launch, report.losses())
     notes = _notes(launch, report)
     return LaunchCode(symbol, launch.grid, launch.threads, 0, notes, gpu, roads, products)
 
@@ -185,9 +188,10 @@ def _gpu_launch(launch: LoweredCudaLaunch) -> CudaLaunch:
     )
 
 
-def _losses(launch: LoweredCudaLaunch, report: KernelReport) -> list[Road]:
-    """What the assembler says of a launch that costs time."""
-    return [road_at(launch.place, "machine code", how, loss) for how, loss in report.losses()]
+def roads_told(launch: LoweredCudaLaunch, losses: Iterable[tuple[str, Loss]]) -> str:
+    """The roads of a launch as its image has them, and what the assembler says of it that costs time."""
+    lost = (road_at(launch.place, "machine code", how, loss) for how, loss in losses)
+    return encode(in_order((*launch.roads, *lost)))
 
 
 def _notes(launch: LoweredCudaLaunch, report: KernelReport) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from tilec.backends.cuda.packed_weights.packing import Packing, evaluated, packi
 from tilec.backends.cuda.warp_roles.epilogue import check_elements
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.tma import TENSORS
-from tilec.backends.cuda.warp_roles.unfit import Unfit, about, check_cleared, need
+from tilec.backends.cuda.warp_roles.unfit import Unfit, about, check_cleared, load_of, need
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import dtype_of, int_value, loads, substitute, uses
 from tilec.ir.nodes import Alloc, Bind, Copy, Fill, Gemm, Launch, Parallel, Pipelined, Stmt, Store
@@ -154,14 +154,7 @@ def _loop_parts(loop: Pipelined) -> tuple[list[Copy], Parallel, Gemm]:
 
 def _source(tile: Var, copies: list[Copy]) -> Copy:
     """The copy that fills a tile."""
-    found = [copy for copy in copies if copy.dst.buffer.same_as(tile)]
-    if len(found) != 1:
-        raise Unfit(
-            f"{tile.name} is not filled by one copy",
-            next(iter(copies), None),
-            f"fill {tile.name} by one T.copy",
-        )
-    copy = found[0]
+    copy = load_of(tile, copies)
     with about(copy, "copy whole tiles of matrices, in the type of the tensor"):
         need(
             copy.src.buffer.scope() in TENSORS and is_whole(copy.dst),

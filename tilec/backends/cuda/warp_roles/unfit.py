@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from tilec.backends.cuda.analysis.layouts.tiles import clears, is_whole
 from tilec.errors import Kind, UnsupportedError
@@ -16,8 +17,13 @@ from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Block, Fill, Gemm, Launch, Stmt, Unscaled, walk
 from tilec.ir.places import place_of
 from tilec.ir.roads import Loss, Road
+from tilec.ir.traits import written
 from tilec.lowering.analysis.roads import in_line_of, road_of
 
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+_Load = TypeVar("_Load", bound=Stmt)
 #: Where nothing more is known to help.
 _REMEDY = "docs/cuda.md lists what the form takes"
 
@@ -100,6 +106,18 @@ def check_cleared(gemms: Sequence[Gemm], before: Block) -> None:
             next(iter(own or fills), gemm),
             f"T.clear({c.name}) before the loop, and fill nothing else there",
         )
+
+
+def load_of(tile: Var, loads: Sequence[_Load]) -> _Load:
+    """The one of a loop's loads that fills a tile."""
+    found = [load for load in loads if tile in written(load)]
+    need(
+        len(found) == 1,
+        f"{tile.name} is not filled by one copy",
+        next(iter(loads), None),
+        f"fill {tile.name} by one T.copy in the loop",
+    )
+    return found[0]
 
 
 def without_roles(launch: Launch, unfit: Unfit) -> Launch:

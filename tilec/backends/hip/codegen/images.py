@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.codegen.device_source import device_functions, device_source, tir_text
-from tilec.backends.cuda.codegen.images import check_limits
+from tilec.backends.cuda.codegen.images import check_limits, roads_told
 from tilec.backends.cuda.codegen.wide_accesses import wide_tensors
 from tilec.backends.cuda.launch import LoweredCudaLaunch, launches_of
 from tilec.backends.hip.codegen.compiler import assembly_text, code_object, compiler_name
@@ -16,7 +16,7 @@ from tilec.backends.hip.codegen.notes import KernelNote, read_notes
 from tilec.backends.hip.codegen.text import amd_text
 from tilec.backends.hip.launch import HipLaunch
 from tilec.codegen.image import Image, LaunchCode, image_with
-from tilec.ir.roads import encode, in_order, multipliers, road_at
+from tilec.ir.roads import multipliers
 
 if TYPE_CHECKING:
     from tilec.lowering.lowered import LoweredKernel
@@ -64,7 +64,6 @@ def _launch_code(launch: LoweredCudaLaunch, symbol: str, notes: dict[str, Kernel
         scalars=note.scalars,
         kernarg_bytes=note.kernarg_bytes,
     )
-    lost = (road_at(launch.place, "machine code", how, loss) for how, loss in note.losses())
-    roads = encode(in_order((*launch.roads, *lost)))
+    roads = roads_told(launch, note.losses())
     products = multipliers(launch.roads)
     return LaunchCode(symbol, launch.grid, launch.threads, 0, launch.notes, gpu, roads, products)

@@ -21,7 +21,7 @@ from tilec.backends.cuda.matmul.nodes import WindowCopy
 from tilec.backends.cuda.warp_roles.epilogue import check_call
 from tilec.backends.cuda.warp_roles.neighbours import reads_pairs
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
-from tilec.backends.cuda.warp_roles.unfit import Unfit, about, check_cleared, need
+from tilec.backends.cuda.warp_roles.unfit import about, check_cleared, load_of, need
 from tilec.ir.exprs import inlined, int_value, loads, uses, walk
 from tilec.ir.nodes import (
     Alloc,
@@ -247,17 +247,9 @@ def _check_order(loop: Pipelined, gemms: Sequence[Gemm], copies: Iterable[Copy |
         need(early is None, "the product comes first", early, "copy before T.gemm")
 
 
-def _check_source(operand: Region, copies: Iterable[Copy | WindowCopy]) -> None:
+def _check_source(operand: Region, copies: Sequence[Copy | WindowCopy]) -> None:
     """One copy of a box fills an operand."""
-    found = [copy for copy in copies if copy.dst.buffer.same_as(operand.buffer)]
-    name = operand.buffer.name
-    if len(found) != 1:
-        raise Unfit(
-            f"{name} is not filled by one copy",
-            next(iter(copies), None),
-            f"fill {name} by one T.copy in the loop",
-        )
-    copy = found[0]
+    copy, name = load_of(operand.buffer, copies), operand.buffer.name
     need(
         is_global(copy.src.buffer),
         f"{name} does not come from a tensor",
