@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "records.h"
+#include "settings.h"
 #include "status.h"
 #include "threads/threads.h"
 
@@ -34,6 +35,25 @@ LOCAL void driver_refuse(device_driver* driver, tilec_status status, const char*
   driver->status = status;
   vsnprintf(driver->reason, sizeof(driver->reason), format, values);
   va_end(values);
+}
+
+LOCAL arch_list* driver_begin_archs(driver_device* device, uint32_t device_type) {
+  device->archs.device_type = device_type;
+  device->archs.forced = settings_get()->num_forced > 0;
+  return &device->archs;
+}
+
+LOCAL void driver_no_code(driver_device* device, const char* format, ...) {
+  arch_list* list = &device->archs;
+  char what[96];
+  size_t used = 0, size = sizeof(list->reason);
+  va_list values;
+  va_start(values, format);
+  vsnprintf(what, sizeof(what), format, values);
+  va_end(values);
+  list->status = TILEC_ERR_NO_ARCH;
+  text_append(list->reason, size, &used, "no code for device %d%s; there is code for ", device->number, what);
+  text_archs(list->reason, size, &used, list->device_type);
 }
 
 INLINE driver_device* device_at(const device_table* table, int32_t number) {

@@ -55,6 +55,10 @@ LOCAL void driver_make_ready(device_driver* driver, void (*open_library)(void));
 /* Keeps why the driver cannot be used; of several refusals the last one counts. */
 LOCAL void driver_refuse(device_driver* driver, tilec_status status, const char* format, ...)
     PRINTF_LIKE(3, 4);
+/* The list of architectures of a device that is read: none of this type of DLPack's yet. */
+LOCAL arch_list* driver_begin_archs(driver_device* device, uint32_t device_type);
+/* The library has no code for the device, of which the format says what it is: ", a gfx942". */
+LOCAL void driver_no_code(driver_device* device, const char* format, ...) PRINTF_LIKE(2, 3);
 /* In the child: forgets what is known of devices if the driver was started, so that all that needs one is
  * refused. */
 LOCAL void driver_after_fork(const device_table* table);

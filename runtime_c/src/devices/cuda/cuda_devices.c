@@ -4,7 +4,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#include "settings.h"
 #include "status.h"
 
 static cuda_device cuda_devices[MAX_CUDA_DEVICES];
@@ -18,10 +17,8 @@ static bool runs_on(const arch_record* arch, uint32_t capability) {
 }
 
 static void find_archs(driver_device* device, uint32_t capability) {
-  arch_list* list = &device->archs;
+  arch_list* list = driver_begin_archs(device, kDLCUDA);
   uint32_t wanted = 0;
-  list->device_type = kDLCUDA;
-  list->forced = settings_get()->num_forced > 0;
   for (uint32_t i = 0; i < this_library.num_archs; i++) {
     const arch_record* arch = &this_library.archs[i];
     if (!runs_on(arch, capability)) continue;
@@ -40,12 +37,7 @@ static void find_archs(driver_device* device, uint32_t capability) {
              wanted / 1000, wanted % 1000 / 10, version / 1000, version % 1000 / 10);
     return;
   }
-  list->status = TILEC_ERR_NO_ARCH;
-  size_t used = 0, size = sizeof(list->reason);
-  text_append(list->reason, size, &used,
-              "no code for device %d of compute capability %u.%u; there is code for ", device->number,
-              capability / 10, capability % 10);
-  text_archs(list->reason, size, &used, kDLCUDA);
+  driver_no_code(device, " of compute capability %u.%u", capability / 10, capability % 10);
 }
 
 static tilec_status cuda_read_device(driver_device* head) {

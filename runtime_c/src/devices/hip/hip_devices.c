@@ -2,12 +2,9 @@
 #include "devices/hip/hip.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "devices/hip/hip_records.h"
-#include "settings.h"
-#include "status.h"
 
 static hip_device hip_devices[MAX_HIP_DEVICES];
 
@@ -19,17 +16,10 @@ static bool hip_runs_on(const arch_record* arch, const char* chip) {
 }
 
 static void hip_find_archs(driver_device* device, const char* chip) {
-  arch_list* list = &device->archs;
-  size_t used = 0, size = sizeof(list->reason);
-  list->device_type = kDLROCM;
-  list->forced = settings_get()->num_forced > 0;
+  arch_list* list = driver_begin_archs(device, kDLROCM);
   for (uint32_t i = 0; i < this_library.num_archs; i++)
     if (hip_runs_on(&this_library.archs[i], chip)) list->archs[list->count++] = (uint8_t)i;
-  if (list->count > 0) return;
-  list->status = TILEC_ERR_NO_ARCH;
-  text_append(list->reason, size, &used, "no code for device %d, a %.*s; there is code for ", device->number,
-              (int)strcspn(chip, ":"), chip);
-  text_archs(list->reason, size, &used, kDLROCM);
+  if (list->count == 0) driver_no_code(device, ", a %.*s", (int)strcspn(chip, ":"), chip);
 }
 
 static tilec_status hip_read_device(driver_device* head) {

@@ -5,7 +5,6 @@
 #include <stddef.h>
 
 #include "devices/metal/metal_records.h"
-#include "settings.h"
 #include "status.h"
 
 static metal_device metal_devices[MAX_METAL_DEVICES];
@@ -16,20 +15,14 @@ static bool metal_supports(metal_id object, long family) {
 
 /* All code is for Metal 3 on Apple's own GPUs, whose simdgroups have 32 lanes and matrices. */
 static void metal_find_archs(metal_device* device) {
-  arch_list* list = &device->head.archs;
-  size_t used = 0, size = sizeof(list->reason);
+  arch_list* list = driver_begin_archs(&device->head, kDLMetal);
   bool runs = metal_supports(device->object, METAL_FAMILY_METAL3) &&
               metal_supports(device->object, METAL_FAMILY_APPLE7);
-  list->device_type = kDLMetal;
-  list->forced = settings_get()->num_forced > 0;
   for (uint32_t i = 0; i < this_library.num_archs; i++)
     if (runs && this_library.archs[i].device_type == kDLMetal) list->archs[list->count++] = (uint8_t)i;
   if (list->count > 0) return;
   metal_id name = METAL_ASK(metal_id)(device->object, metal.selectors.name);
-  list->status = TILEC_ERR_NO_ARCH;
-  text_append(list->reason, size, &used, "no code for device 0, %.64s; there is code for ",
-              METAL_ASK(const char*)(name, metal.selectors.text));
-  text_archs(list->reason, size, &used, kDLMetal);
+  driver_no_code(&device->head, ", %.64s", METAL_ASK(const char*)(name, metal.selectors.text));
 }
 
 static tilec_status metal_read_device(driver_device* head) {
