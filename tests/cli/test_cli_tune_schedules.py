@@ -132,3 +132,14 @@ schedules = [{ config = { rows = 2 }, cost = "M" }, { config = { rows = 4 }, cos
     many = tilec("explain", manifest, "sums", "--shape", "M=700,N=64").out
     assert "schedule: rows=4\ncost, in us: 100\n100.0 us here, the others 700.0\n" in many
     assert "sums has the dims M, N" in tilec("explain", manifest, "sums", "--shape", "M=7").err
+
+
+def test_explain_knows_what_a_processor_takes(tilec: Callable, manifest: Path) -> None:
+    schedules = """[[kernel.override]]
+schedules = [{ config = { rows = 2 }, cost = "on(zen4, M, 200)" }, { config = { rows = 4 }, cost = "100" }]
+"""
+    manifest.write_text(MANIFEST.replace(native_target().name, "x86-64-v4") + schedules)
+    question = ("explain", manifest, "sums", "--shape", "M=7,N=64", "--target")
+    assert "rows=4\ncost, in us: 100\n100.0 us here, the others 200.0\n" in tilec(*question, "x86-64-v4").out
+    answer = tilec(*question, "x86-64-v4+zen4").out
+    assert "rows=2\ncost, in us: on(zen4, M, 200)\n7.0 us here, the others 100.0\n" in answer

@@ -47,11 +47,15 @@ def variant_serving(plan: Plan, manifest: Path, target: str | None, dims: Mappin
     return found
 
 
-def schedule_lines(kernel: KernelPlan, variant: Variant, dims: Mapping[str, int] | None) -> list[str]:
+def schedule_lines(
+    kernel: KernelPlan, variant: Variant, target: str | None, dims: Mapping[str, int] | None
+) -> list[str]:
     """Of a schedule: its config, who chose it and what it costs; with ``dims`` what this and the others of
-    its list that admit them come to. Nothing of other variants."""
+    its list that admit them come to on a machine of a target, or of the variant's. Nothing of other
+    variants."""
     from tilec.backends.base import limits_of
     from tilec.costs import cost
+    from tilec.targets import parse_target
 
     if not variant.is_schedule:
         return []
@@ -61,9 +65,10 @@ def schedule_lines(kernel: KernelPlan, variant: Variant, dims: Mapping[str, int]
         return lines
     lines.append(f"cost, in us: {variant.cost}")
     if dims is not None:
-        units = limits_of(variant.target).units
+        machine = parse_target(target) if target else variant.target
+        units, features = limits_of(machine).units, machine.features
         listed = (one for one in kernel.variants if one.is_listed_with(variant) and one.admits(dims))
-        costs = sorted((cost(one.cost, dims, units), one is not variant) for one in listed)
+        costs = sorted((cost(one.cost, dims, units, features), one is not variant) for one in listed)
         others = ", ".join(f"{us:.1f}" for us, is_other in costs if is_other)
-        lines.append(f"{cost(variant.cost, dims, units):.1f} us here, the others {others}")
+        lines.append(f"{cost(variant.cost, dims, units, features):.1f} us here, the others {others}")
     return lines

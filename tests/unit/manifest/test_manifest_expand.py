@@ -343,6 +343,18 @@ def test_schedules_may_have_guards_of_their_own(project: Callable[..., Path]) ->
     ]
 
 
+def test_costs_of_gpus_ask_for_no_processor(project: Callable[..., Path]) -> None:
+    text = (
+        GPUS
+        + """[[kernel.override]]
+schedules = [{ config = { a = 1 }, cost = "on(zen4, 1, 3)" }, { config = { a = 2 }, cost = "2" }]
+"""
+    )
+    with pytest.raises(ManifestError, match="asks whether the processor has zen4") as caught:
+        load_manifest(project(text, ""))
+    assert "sm_80, which it is for, too, is no CPU" in str(caught.value)
+
+
 def test_schedules_may_come_from_several_lists(project: Callable[..., Path], tmp_path: Path) -> None:
     sources = 'schedules = ["fits.toml:few", "fits.toml:more"]'
     manifest = project(SCHEDULED.replace(SCHEDULED.splitlines()[-1], sources))

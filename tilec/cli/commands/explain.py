@@ -63,7 +63,7 @@ def command(
     else:
         variant = variant_serving(plan, manifest, target, dims)
     if page is not None:
-        _write_page(page, variant, schedule_lines(plan.kernels[0], variant, dims))
+        _write_page(page, variant, schedule_lines(plan.kernels[0], variant, target, dims))
         return
     if stage is not None:
         text = stage_text(variant, stage)
@@ -80,7 +80,7 @@ def command(
         roads = [[road_json(road) for road in launch.roads] for launch in launches]
         print_json({"variant": variant.title, "stages": list(names), "notes": notes, "launches": roads})
         return
-    click.echo("\n".join([variant.title, *schedule_lines(plan.kernels[0], variant, dims)]))
+    click.echo("\n".join([variant.title, *schedule_lines(plan.kernels[0], variant, target, dims)]))
     for number, launch in enumerate(launches, 1):
         _print_launch(number, launch)
     click.echo(f"\nstages: {' '.join(names)} (show one with --stage NAME)")

@@ -92,9 +92,9 @@ def _scheduled(variant: Variant, schedule: Schedule, schedules: Schedules) -> Va
     asked = features_in(schedule.cost)
     if asked and not family_of(variant.target).on_host:
         raise ManifestError(
-            f"a cost in {schedules.source} asks whether the processor has {', '.join(asked)}",
+            f"a schedule of {variant.kernel} asks whether the processor has {', '.join(asked)}",
             place=variant.place,
-            why=f"{variant.kernel} has it on {variant.target.name}, which is no CPU",
+            why=f"{variant.target.name}, which it is for, too, is no CPU",
             remedy="give GPUs a list of their own",
         )
     return replace(
