@@ -24,33 +24,39 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def quickest(script: str) -> tuple[float, set[str]]:
-    """CPU seconds of the best of three runs of a script that prints what it imported, and those modules."""
-    times = []
-    for _ in range(3):
-        start = cpu_seconds()
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-        times.append(cpu_seconds() - start)
-    return min(times), set(re.findall(r"'([\w]+)'", done.stdout))
+def quickest(script: str, peer: str) -> tuple[float, set[str]]:
+    """CPU seconds of a script that prints what it imported over those of another one, of each the best of
+    five runs in turns, and those modules."""
+    times: dict[str, list[float]] = {script: [], peer: []}
+    said = {}
+    for _ in range(5):
+        for each, found in times.items():
+            start = cpu_seconds()
+            said[each] = subprocess.run(
+                [sys.executable, "-c", each], capture_output=True, text=True, check=True
+            ).stdout
+            found.append(cpu_seconds() - start)
+    return min(times[script]) / min(times[peer]), set(re.findall(r"'([\w]+)'", said[script]))
 
 
 def test_help_is_quick_and_imports_nothing_heavy() -> None:
-    seconds, loaded = quickest(
-        "import sys; from tilec.cli.main import run; run(['--help']); print(sorted(sys.modules))"
+    ratio, loaded = quickest(
+        "import sys; from tilec.cli.main import run; run(['--help']); print(sorted(sys.modules))",
+        "import click",
     )
     assert not loaded & {"tvm", "numpy", "rich", "pydantic", "tomlkit"}
-    assert seconds < 0.15
+    assert ratio < 2.4
 
 
 def test_importing_tilec_is_quick_and_light() -> None:
-    seconds, loaded = quickest("import sys, tilec; print(sorted(sys.modules))")
+    ratio, loaded = quickest("import sys, tilec; print(sorted(sys.modules))", "pass")
     assert not loaded & {"tvm", "numpy", "pydantic", "click"}
-    assert seconds < 0.06
+    assert ratio < 3.2
 
 
 def test_a_build_that_reuses_everything_loads_no_language() -> None:
     _, loaded = quickest(
-        "import sys, tilec.build.library; print([name.replace('.', '_') for name in sys.modules])"
+        "import sys, tilec.build.library; print([name.replace('.', '_') for name in sys.modules])", "pass"
     )
     assert "tilec_build_elaborated_frontend" in loaded
     assert not loaded & {"tvm", "tilec_language", "tilec_lowering"}
