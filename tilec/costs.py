@@ -21,6 +21,7 @@ from tilec.cpu_bits import CpuBit
 from tilec.sizes import (
     ARITHMETIC,
     NEGATE,
+    SELECT,
     Apply,
     Grammar,
     Literal,
@@ -32,7 +33,7 @@ from tilec.sizes import (
     value_of,
     walk,
 )
-from tilec.targets import feature_bits
+from tilec.targets import FEATURE_BITS
 
 #: What ``rounds`` multiplies by. It is a little less than 1 / units, so that rounding never makes a whole
 #: number of rounds more than that; what is rounded up is exact below 2**21 blocks.
@@ -64,10 +65,6 @@ def _raised(value: float) -> float:
     return float(math.ceil(value)) if math.isfinite(value) else value
 
 
-def _either(has_feature: bool, there: float, elsewhere: float) -> float:
-    return there if has_feature else elsewhere
-
-
 _GRAMMAR = Grammar(
     article="a",
     what="cost",
@@ -85,7 +82,7 @@ _GRAMMAR = Grammar(
         "ceil": Operation(_raised, 1, 1),
         "rounds": Operation(float, 1, 1),
         "waves": Operation(float, 1, 1),
-        _ON: Operation(_either, 3, 3),
+        _ON: SELECT,
     },
 )
 
@@ -101,7 +98,7 @@ def check_cost(text: str, dims: Collection[str]) -> None:
 def features_in(text: str) -> Mapping[str, CpuBit]:
     """The features of processors that a cost asks for, and what each is found by."""
     _, features = _read_by(text)
-    return {name: feature_bits()[name] for name in features}
+    return {name: FEATURE_BITS[name] for name in features}
 
 
 @lru_cache(maxsize=1024)
@@ -126,8 +123,8 @@ def _read_by(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _feature(text: str, node: Node) -> str:
     """The feature that ``on`` names. Raises SizeError where it names none."""
-    if not isinstance(node, Name) or node.name not in feature_bits():
-        raise SizeError(f'"{text}" asks with {_ON} for no feature of CPUs: {", ".join(feature_bits())}')
+    if not isinstance(node, Name) or node.name not in FEATURE_BITS:
+        raise SizeError(f'"{text}" asks with {_ON} for no feature of CPUs: {", ".join(FEATURE_BITS)}')
     return node.name
 
 

@@ -72,7 +72,6 @@ _REFUSED = dict.fromkeys(
 )
 _LEVEL_BY_NAME = {level.name: level for level in _LEVELS}
 _FEATURE_BY_NAME = {feature.name: feature for feature in _FEATURES}
-_FEATURE_BITS = {feature.name: feature.bit for feature in _FEATURES}
 
 
 @dataclass(frozen=True)
@@ -149,6 +148,8 @@ _GPUS = {
 
 CPU_LEVELS: tuple[str, ...] = tuple(_LEVEL_BY_NAME)
 CUDA_TARGETS: tuple[str, ...] = tuple(_GPUS)
+#: The features that CPU targets may name, and what each is found by.
+FEATURE_BITS: Mapping[str, CpuBit] = {feature.name: feature.bit for feature in _FEATURES}
 
 #: Processors of hosts.
 ARCHS: tuple[str, ...] = ("x86_64", "aarch64")
@@ -265,11 +266,6 @@ def cpu_names(arch: str) -> list[tuple[str, CpuBit, tuple[CpuBit, ...]]]:
     levels: list[tuple[str, CpuBit, tuple[CpuBit, ...]]] = [(name, bit, ()) for name, bit in own.items()]
     features = [each for each in _FEATURES if not own.keys().isdisjoint(each.levels)]
     return levels + [(each.name, each.bit, tuple(own[name] for name in each.levels)) for each in features]
-
-
-def feature_bits() -> Mapping[str, CpuBit]:
-    """The features that CPU targets may name, and what each is found by."""
-    return _FEATURE_BITS
 
 
 def _feature_rank(features: tuple[_Feature, ...]) -> tuple[int, int]:

@@ -35,7 +35,7 @@ typedef bool (*texts_fn)(const tilec_value* params, const int64_t* dims, int64_t
 
 /* Microseconds that several variants are expected to take, each with the number of its variant in the last
  * bits (costs.h), in any order and some more than once: at most COSTS_OUT. The least of them is returned.
- * `share`: what one multiprocessor, or worker, is of the device. */
+ * `share`: what one multiprocessor, or worker, is of the device; `bits`: what the processor has. */
 typedef float (*costs_fn)(const int64_t* dims, float share, uint64_t bits, float* out);
 
 /* A variant as dispatch tries it, without a look at its record. Its guards are all of the variant's; in a

@@ -25,7 +25,7 @@ from tilec.manifest import load_manifest
 from tilec.package.library.runtime import dlpack_folder, runtime_folder
 from tilec.package.model import DimRecord, KernelRecord, VariantRecord
 from tilec.package.tables.costs import costs_source
-from tilec.targets import feature_bits, native_target
+from tilec.targets import FEATURE_BITS, native_target
 
 SHIPPED = Path(__file__).parents[3] / "manifests" / "llm.toml"
 UNITS = 132
@@ -134,7 +134,7 @@ def test_shipped_costs_are_the_same_in_c(functions: ctypes.CDLL, count: int, lev
         find.restype = _FUNCTION
         function = find(level)
         for sizes, features, wanted, first in shapes:
-            bits = sum(feature_bits()[feature].mask for feature in features)
+            bits = sum(FEATURE_BITS[feature].mask for feature in features)
             given = (ctypes.c_int64 * len(sizes))(*sizes.values())
             found = np.zeros(8 * CAPACITY.max_choices, np.float32)
             room = found.ctypes.data_as(ctypes.POINTER(ctypes.c_float))

@@ -123,23 +123,20 @@ def _source(dims: tuple[str, ...], costs: tuple[str, ...], pins: tuple[tuple[str
 
 
 class _Kind(NamedTuple):
-    """Processors that have one cost of each schedule: the bits of those features that costs ask for, and
-    which of these they have."""
+    """Processors that have one cost of each schedule: the bits that they have of features that costs ask
+    for."""
 
-    asked: int
-    present: int
+    bits: int
     groups: Sequence[Alike]
 
 
 def _kinds(costs: Sequence[str], pins: tuple[tuple[str, int], ...]) -> list[_Kind]:
-    """The kinds of processors that a list tells apart; the one without any of its features is last."""
+    """The kinds of processors that a list tells apart, from one with all of its features to one without."""
     bits = {name: bit for text in costs for name, bit in features_in(text).items()}
     sets = [frozenset(some) for count in range(len(bits), -1, -1) for some in combinations(bits, count)]
     return [
         _Kind(
-            sum(bit.mask for bit in bits.values()),
-            sum(bits[name].mask for name in some),
-            together([cost_tree(text, pins, some) for text in costs]),
+            sum(bits[name].mask for name in some), together([cost_tree(text, pins, some) for text in costs])
         )
         for some in sets
     ]
@@ -152,7 +149,7 @@ def _functions(dims: tuple[str, ...], kinds: Sequence[_Kind], level: _Level) -> 
     names = [f"@_{level.name}_{number}" for number in range(len(kinds))]
     each = [_function(dims, kind.groups, level, name) for kind, name in zip(kinds, names, strict=True)]
     chosen = "".join(
-        f"  if ((bits & UINT64_C({kind.asked})) == UINT64_C({kind.present}))"
+        f"  if ((bits & UINT64_C({kinds[0].bits})) == UINT64_C({kind.bits}))"
         f" return {name}(dims, share, bits, out);\n"
         for kind, name in zip(kinds[:-1], names[:-1], strict=True)
     )
