@@ -15,6 +15,7 @@ typedef struct kept_choice {
   const variant_record* chosen;
   const costs_fn* costs; /* among what was chosen; NULL: nothing is kept here */
   int64_t units;
+  uint64_t starts; /* starts_of the call */
   int64_t dims[KEPT_DIMS];
 } kept_choice;
 

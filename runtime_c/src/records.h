@@ -65,6 +65,7 @@ typedef struct variant_record {
   uint32_t choice;         /* which of these it is */
   const candidate* rivals; /* behind it, schedules of its list whose other guards may hold, too, the first
                               of those with the same ones for all; NULL: there are none */
+  uint64_t starts;         /* bit i: some of these demand that parameter i is aligned, which it does not */
 } variant_record;
 
 /* Variants of one architecture that pin the same dims. A perfect hash (hash and displace) of the pinned

@@ -82,25 +82,38 @@ static kept_choice* place_of(const int64_t* dims, uint32_t num_dims) {
   return &mine.choices[hash_top_bits(hash_mix(0, sum), KEPT_BITS)];
 }
 
+/* Where tensors begin, as far as that decides which rivals of the first schedule admit a call: bit i, whether
+ * parameter i is at no multiple of PARAM_ALIGN, more than which none demands. */
+static uint64_t starts_of(const kernel_record* kernel, const variant_record* first,
+                          const dispatch_query* query) {
+  uint64_t found = 0;
+  for (uint64_t left = first->starts; left; left &= left - 1) {
+    uint32_t param = (uint32_t)__builtin_ctzll(left);
+    found |= (uint64_t)(known_alignment(kernel, query, param) < PARAM_ALIGN) << param;
+  }
+  return found;
+}
+
 static bool chose_before(const kept_choice* kept, const costs_fn* costs, const int64_t* dims,
-                         uint32_t num_dims, int64_t units) {
-  uint64_t differs = (uint64_t)(kept->units ^ units);
+                         uint32_t num_dims, int64_t units, uint64_t starts) {
+  uint64_t differs = (uint64_t)(kept->units ^ units) | (kept->starts ^ starts);
   for (uint32_t i = 0; i < num_dims; i++) differs |= (uint64_t)(kept->dims[i] ^ dims[i]);
   return kept->costs == costs && !differs;
 }
 
 static APART const variant_record* choose_and_keep(kept_choice* kept, const kernel_record* kernel,
                                                    const variant_record* first, const dispatch_query* query,
-                                                   int64_t units) {
+                                                   int64_t units, uint64_t starts) {
   kept->chosen = choose(kernel, first, query, units);
   kept->costs = first->costs;
   kept->units = units;
+  kept->starts = starts;
   for (uint32_t i = 0; i < kernel->info.num_dims; i++) kept->dims[i] = query->dims[i];
   return kept->chosen;
 }
 
-/* Which schedules admit a call follows from its dims and the first of them, as all of a list demand the same
- * of addresses. */
+/* Which schedules admit a call follows from its dims, the first of them, and where tensors begin that this
+ * one leaves open. */
 LOCAL const variant_record* cheapest(const kernel_record* kernel, const variant_record* first,
                                      const dispatch_query* query) {
   if (LIKELY(!first->costs)) return first;
@@ -109,8 +122,9 @@ LOCAL const variant_record* cheapest(const kernel_record* kernel, const variant_
   int64_t units = units_of(query->exec);
   if (UNLIKELY(num_dims > KEPT_DIMS)) return choose(kernel, first, query, units);
   kept_choice* kept = place_of(dims, num_dims);
-  if (chose_before(kept, first->costs, dims, num_dims, units)) return kept->chosen;
-  return choose_and_keep(kept, kernel, first, query, units);
+  uint64_t starts = starts_of(kernel, first, query);
+  if (chose_before(kept, first->costs, dims, num_dims, units, starts)) return kept->chosen;
+  return choose_and_keep(kept, kernel, first, query, units, starts);
 }
 
 LOCAL bool is_compared(const kernel_record* kernel, const variant_record* first,

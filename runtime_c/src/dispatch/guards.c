@@ -7,7 +7,7 @@ static int64_t alignment_of(uintptr_t begin) {
   return (int64_t)(address & -address);
 }
 
-static int64_t known_alignment(const kernel_record* kernel, const dispatch_query* query, uint32_t param) {
+LOCAL int64_t known_alignment(const kernel_record* kernel, const dispatch_query* query, uint32_t param) {
   if (query->params) return alignment_of(tensor_begin(query->exec->device, query->params[param].ptr));
   if (query->min_align) return query->min_align[param];
   uint32_t usual = family_of(query->exec->device)->tensor_align;

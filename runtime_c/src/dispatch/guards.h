@@ -20,6 +20,7 @@ typedef struct dispatch_query {
 /* The first guard of a variant that does not hold; NULL if all do. */
 LOCAL const tilec_guard* failing_guard(const kernel_record* kernel, const variant_record* variant,
                                        const dispatch_query* query);
+LOCAL int64_t known_alignment(const kernel_record* kernel, const dispatch_query* query, uint32_t param);
 LOCAL bool candidate_admits(const kernel_record* kernel, const candidate* one, const dispatch_query* query);
 
 #endif

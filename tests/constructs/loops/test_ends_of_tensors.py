@@ -90,6 +90,23 @@ def shifted(block=512):
     return kernel
 
 
+def scaled(block=512):
+    """A row a block, times a gain: both are held alike."""
+    m, n = T.dynamic("m n")
+
+    @T.prim_func
+    def kernel(X: T.Tensor((m, n), "float16"), G: T.Tensor((n,), "float16"), Y: T.Tensor((m, n), "float16")):
+        with T.Kernel(m, threads=32) as row:
+            x, gain = (T.alloc_fragment((block,), "float16") for _ in range(2))
+            T.copy(X[row, 0], x)
+            T.copy(G[0], gain)
+            for i in T.Parallel(block):
+                if i < n:
+                    Y[row, i] = x[i] * gain[i]
+
+    return kernel
+
+
 def instructions(kernel, *inputs, least):
     return [road.instruction for road in roads(kernel, *inputs, dims={"n": Guard(min=least)})]
 
@@ -135,6 +152,16 @@ def test_what_begins_between_vectors_is_not_parted(count):
     expected = [np.append(X[1:], np.float16(0)), X[::-1].copy()]
     agree(shifted(), X, dims={"n": Guard(min=16)}, expected=expected, targets=TARGETS)
     assert "single elements where a tensor ends" not in instructions(shifted(), X, least=16)
+
+
+@pytest.mark.parametrize(("div", "are_parted"), [(1, False), (8, True)])
+def test_gains_of_rows_that_begin_anywhere_are_held_as_these_are(div, are_parted):
+    n = 200 + div
+    X, G = (RNG.integers(-8, 8, shape).astype(np.float16) for shape in ((3, n), n))
+    dims = {"n": Guard(min=16, div=div)}
+    agree(scaled(), X, G, dims=dims, expected=X * G, targets=TARGETS)
+    found = [road.instruction for road in roads(scaled(), X, G, dims=dims)]
+    assert ("G is read element by element" in found) != are_parted
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int64"])

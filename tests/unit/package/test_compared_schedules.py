@@ -40,9 +40,14 @@ def test_what_two_guards_have_in_common(one: str, other: str, are: bool) -> None
     assert (len(compared(of(M=one), of(M=other))[0]) == 2) == are
 
 
-@pytest.mark.parametrize("other", [of(cost=""), of(align=16), of(listed=">=1"), of(target="sm_80")])
-def test_other_lists_targets_and_alignments_are_not_compared(other: Calls) -> None:
+@pytest.mark.parametrize("other", [of(cost=""), of(listed=">=1"), of(target="sm_80")])
+def test_other_lists_and_targets_are_not_compared(other: Calls) -> None:
     assert compared(of(M="1..16"), other) == [[0], [1]]
+
+
+def test_demands_on_alignment_part_a_list_in_runs() -> None:
+    wide, narrow = of(align=16), of()
+    assert choices([wide, wide, narrow]) == [(range(2), range(2, 3))] * 3
 
 
 def test_of_several_that_cost_the_same_the_first_is_taken() -> None:

@@ -1,10 +1,11 @@
 """Which variants of a kernel a call chooses among by cost: told here for records, for the metadata of a
 library and for variants of a manifest.
 
-Schedules of one list have costs, and share target and demands on alignment. Of those whose guards hold the
-one of least cost serves, whatever their order. Costs of different lists are not compared, as each list's are
-made for the calls that its guards admit. Schedules of a list with the same guards stand together in dispatch
-order: a run, whose costs a library computes at once.
+Schedules of one list have costs, and share their target. Of those that admit a call, by its dims and by where
+its tensors begin, the one of least cost serves, whatever their order. Costs of different lists are not
+compared, as each list's are made for the calls that its guards admit. Schedules of a list with the same
+guards and demands on alignment stand together in dispatch order: a run, whose costs a library computes at
+once.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ Choice: TypeAlias = "tuple[range, ...]"
 
 
 class Calls(NamedTuple):
-    """What a variant serves: ``listed`` names its list, None without a cost."""
+    """What a variant serves: ``listed`` names its list, None without a cost; ``align`` is what it demands of
+    addresses, which is compared, in whatever form it has."""
 
     listed: object | None
     guards: Mapping[str, Guard]
+    align: object
 
 
 def calls(
@@ -36,9 +39,9 @@ def calls(
     cost: str,
 ) -> Calls:
     """What a variant serves. ``listed_under``: the guards of all of its list, None where these are
-    ``guards``; ``align`` is compared, in whatever form it has."""
+    ``guards``."""
     named = guards if listed_under is None else listed_under
-    return Calls((target, tuple(sorted(named.items(), key=_name)), align) if cost else None, guards)
+    return Calls((target, tuple(sorted(named.items(), key=_name))) if cost else None, guards, align)
 
 
 def _name(item: tuple[str, Guard]) -> str:
@@ -86,7 +89,7 @@ def taken(
 
 
 def _runs(served: Sequence[Calls]) -> Iterable[range]:
-    """Neighbours of one list with the same guards; each other variant alone."""
+    """Neighbours of one list with the same guards and demands; each other variant alone."""
     first = 0
     for each, members in groupby(served):
         count = len(list(members))

@@ -82,9 +82,23 @@ def cost_fields(kernel: KernelRecord, prefix: str) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = [{} for _ in kernel.variants]
     for run, others in runs_of(kernel).items():
         levels, rivals = f"{_costs(prefix, run)}_levels", reference(_rivals(prefix, run), others)
+        shared = {"costs": levels, "rivals": rivals, "starts": _starts(kernel, run, others)}
         for number, index in enumerate(run):
-            rows[index] = {"costs": levels, "rivals": rivals, "choice": number}
+            rows[index] = {**shared, "choice": number}
     return rows
+
+
+def _starts(kernel: KernelRecord, run: range, others: Sequence[range]) -> str:
+    """The parameters of which others demand an alignment that a run does not, as bits."""
+    own = _aligned(kernel, run)
+    asked = set[str]().union(*(_aligned(kernel, other) for other in others)) - own
+    bits = sum(1 << at for at, param in enumerate(kernel.params) if param.name in asked)
+    return f"UINT64_C({bits})"
+
+
+def _aligned(kernel: KernelRecord, run: range) -> set[str]:
+    """The parameters that a run wants at multiples of a vector."""
+    return {name for name, _ in kernel.variants[run.start].align}
 
 
 def _pins(kernel: KernelRecord, run: range) -> tuple[tuple[str, int], ...]:

@@ -18,6 +18,7 @@ from tilec.backends.cuda.analysis.accesses.loop_widths import widest_share
 from tilec.backends.cuda.analysis.accesses.low_places import is_dense
 from tilec.backends.cuda.analysis.accesses.vectors import holds_vector, vector_width, widest
 from tilec.backends.cuda.analysis.blocks.threads import thread_count
+from tilec.backends.cuda.analysis.layouts.element_rows import fragments_along, held_by_elements
 from tilec.backends.cuda.analysis.layouts.loops import loop_extents
 from tilec.backends.cuda.analysis.trips.cuts import border, cut_of, least_of
 from tilec.backends.cuda.nodes import EndLoop
@@ -61,6 +62,11 @@ class _Parting(ScopedRewrite):
     def uniformity(self) -> Uniformity:
         """Of the launch, which few loops ask for."""
         return Uniformity(self.launch)
+
+    @cached_property
+    def by_elements(self) -> set[Var]:
+        """The fragments that gain by no vectors, as others of their layout move by elements."""
+        return held_by_elements(self.launch, self.facts)
 
     def block(self, block: Block) -> Block:
         """A block in which neighbours with one test share it."""
@@ -109,6 +115,7 @@ class _Parting(ScopedRewrite):
         test = all_of(each_once(tests))
         with self.facts.remember(test):
             gains = all(self._is_whole(item, var, limit) for item in short)
+        gains = gains and not fragments_along(stmt) & self.by_elements
         return test if gains and not self.uniformity.varies(test) else None
 
     def _moving(self, loop: Parallel) -> list[Access]:
