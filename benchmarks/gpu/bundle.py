@@ -50,6 +50,7 @@ SHARED = (
     *("trials/comparison.py", "portable/guarded.py", "portable/nearness.py", "portable/timing.py"),
     *("portable/graphs.py", "portable/devices/base.py"),
     *("portable/devices/gpu.py", "portable/devices/cuda.py", "costs.py", "sizes.py", "capacity.py"),
+    *("targets.py", "cpu_bits.py", "families.py", "systems.py"),
 )
 _SMALL_FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
 _ALIGN = 64

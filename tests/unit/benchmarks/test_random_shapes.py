@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,21 @@ def test_every_kernel_that_is_drawn_ships() -> None:
 
     shipped = {plan.name for plan in load_manifest(ROOT / "manifests" / "llm.toml").kernels}
     assert set(kernels()) <= shipped
+
+
+def test_what_a_folder_has_of_tilec_loads_there(tmp_path: Path) -> None:
+    from bundle import SHARED, copy_shared
+
+    copy_shared(tmp_path / "tilec")
+    names = [file.removesuffix(".py").replace("/", ".") for file in SHARED]
+    text = "\n".join(
+        [f"import sys; sys.path.insert(0, {str(tmp_path)!r})"] + [f"import tilec.{name}" for name in names]
+    )
+    text += "\nfrom tilec.costs import cost; assert cost('on(zen4, 1, M)', {'M': 7}, 132) == 7"
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_torch_has_a_row_for_every_drawn_shape() -> None:
