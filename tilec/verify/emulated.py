@@ -6,7 +6,7 @@ the library carries, by this version of tilec.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tilec.backends.base import limits_of
@@ -14,11 +14,12 @@ from tilec.errors import EmulationError
 from tilec.portable.guarded import Guarded
 from tilec.targets import parse_target
 from tilec.trials.facts import KernelFacts, VariantFacts
+from tilec.trials.library import read_facts
 from tilec.trials.oracle import Author, Oracle, authors
 from tilec.trials.shapes import MOST_ELEMENTS
 from tilec.verify.results import CaseResult
-from tilec.verify.session import Request
-from tilec.verify.walk import Walk
+from tilec.verify.session import Request, Session
+from tilec.verify.walk import Announce, Walk
 
 if TYPE_CHECKING:
     from tilec.emulate import EmulatedKernel
@@ -29,21 +30,43 @@ _MOST_BLOCKS = 64
 _FAILED = 1
 
 
-def emulated_results(
-    chosen: Sequence[tuple[KernelFacts, VariantFacts]], request: Request
-) -> Iterator[CaseResult]:
-    """The results of the variants ``chosen``, which have code for GPUs.
+def session_of(request: Request) -> Session | EmulatedSession:
+    """What a request is for, in this process."""
+    return EmulatedSession(request) if request.emulate else Session(request)
 
-    Raises:
-        UnsupportedError: their code has an instruction that the emulator does not know.
-    """
-    known = authors(request.manifest) if request.manifest is not None else {}
-    oracles: dict[str, Oracle] = {}
-    for kernel, variant in chosen:
-        if kernel.name not in oracles:
-            oracles[kernel.name] = Oracle(kernel, known.get(kernel.name, Author()))
-        walk = _EmulatedWalk(kernel, variant, oracles[kernel.name], request.seed)
-        yield from walk.results(request.dims, request.values)
+
+class EmulatedSession:
+    """The variants for GPUs of a library, which is read and not loaded."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._facts = read_facts(request.path)
+        self._authors = authors(request.manifest) if request.manifest is not None else {}
+        self._oracles: dict[str, Oracle] = {}
+
+    def results(self, variant: int, announce: Announce) -> Iterator[CaseResult]:
+        """The cases of the variant of an id. None is announced: the emulator ends by itself.
+
+        Raises:
+            UnsupportedError: its code has an instruction that the emulator does not know.
+        """
+        for kernel in self._facts:
+            for found in kernel.variants:
+                if found.id == variant:
+                    yield from emulated_results(kernel, found, self._oracle(kernel), self._request)
+
+    def _oracle(self, kernel: KernelFacts) -> Oracle:
+        if kernel.name not in self._oracles:
+            self._oracles[kernel.name] = Oracle(kernel, self._authors.get(kernel.name, Author()))
+        return self._oracles[kernel.name]
+
+
+def emulated_results(
+    kernel: KernelFacts, variant: VariantFacts, oracle: Oracle, request: Request
+) -> Iterator[CaseResult]:
+    """The results of a variant that has code for GPUs."""
+    walk = _EmulatedWalk(kernel, variant, oracle, request.seed)
+    return walk.results(request.dims, request.values)
 
 
 class _EmulatedWalk(Walk):

@@ -1,9 +1,9 @@
-"""Runs a session in a process of its own: a crash or a hang is the failure of one case, not the end.
+"""Runs sessions in processes of their own: a crash or a hang is the failure of one case, not the end.
 
-The worker (`tilec.verify.worker`) gets a JSON request on stdin and answers in JSON lines: {"case": ...}
-before the library runs, {"result": ...} after it, {"done": variant}, {"error": ...}, {"lost": why} when work
-on a GPU failed and nothing more runs there in that process. When it dies, the case that it had announced has
-failed, and a new worker goes on with the next variant.
+A worker (`tilec.verify.worker`) gets a JSON request on stdin and answers in JSON lines: {"case": ...} before
+the library runs, {"result": ...} after it, {"done": variant}, {"error": ...}, {"lost": why} when work on a
+GPU failed and nothing more runs there in that process. When it dies, the case that it had announced has
+failed, and a new worker goes on with the next variant. Several workers share the variants.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import tilec.errors
@@ -25,36 +26,89 @@ from tilec.trials.facts import KernelFacts, VariantFacts
 from tilec.verify.results import FAILED, CaseResult
 from tilec.verify.session import Request
 
-#: Seconds after which a call counts as hanging; and those for all else (start, oracle).
+#: Seconds after which a call counts as hanging; and those for all else (start, oracle), none of an emulator.
 PATIENCE, _PATIENCE_BETWEEN = 60.0, 600.0
 
 Chosen = tuple[KernelFacts, VariantFacts]
 
 
 def run_isolated(
-    request: Request, chosen: Sequence[Chosen], patience: float = PATIENCE
+    request: Request, chosen: Sequence[Chosen], patience: float = PATIENCE, jobs: int = 1
 ) -> Iterator[CaseResult]:
-    """The results of the variants ``chosen``.
+    """The results of the variants ``chosen`` as they come, by up to ``jobs`` workers at a time; those of a
+    variant in their order.
 
     Raises:
-        TilecError: what the worker could not do at all (no library of this machine, a bad manifest).
-        VerifyError: the worker died before it ran anything.
+        TilecError: what a worker could not do at all (no library of this machine, a bad manifest).
+        VerifyError: a worker died before it ran anything.
     """
-    left = {variant.id: (kernel, variant) for kernel, variant in chosen}
-    while left:
-        worker = _Worker(request, list(left), patience)
-        for message in worker.messages():
-            if "result" in message:
-                yield CaseResult(**message["result"])
-            elif "done" in message:
-                left.pop(message["done"])
-            elif "error" in message:
-                raise _error(message["error"])
-        if worker.case is None and left:
-            raise VerifyError("the process that verifies ended before it ran anything", why=worker.ending)
-        if worker.case is not None:
-            kernel, variant = left.pop(worker.case["variant"])
-            yield _failure(kernel, variant, worker.case, request, worker.ending)
+    yield from _Crew(request, patience).results(_shares(chosen, jobs))
+
+
+def _shares(chosen: Sequence[Chosen], jobs: int) -> list[list[Chosen]]:
+    """The variants of each worker. Neighbours with the same tile IR stay together, which ask an oracle for
+    the same; schedules of a kernel, which are alike, are dealt out."""
+    groups = [list(members) for _, members in groupby(chosen, key=lambda each: each[1].ir_text)]
+    dealt = [groups[first::jobs] for first in range(min(jobs, len(groups)))]
+    return [[each for group in share for each in group] for share in dealt]
+
+
+class _Crew:
+    """Workers beside each other, one at a time for each thread."""
+
+    def __init__(self, request: Request, patience: float) -> None:
+        self._request, self._patience = request, patience
+        self._found: queue.SimpleQueue[CaseResult | Exception | None] = queue.SimpleQueue()
+        self._working: set[_Worker] = set()
+        self._ended = threading.Event()
+
+    def results(self, shares: Sequence[Sequence[Chosen]]) -> Iterator[CaseResult]:
+        """What all of them find, or the first error."""
+        threads = [threading.Thread(target=self._work, args=(share,), daemon=True) for share in shares]
+        try:
+            for thread in threads:
+                thread.start()
+            left = len(threads)
+            while left:
+                found = self._found.get()
+                if isinstance(found, Exception):
+                    raise found
+                left -= found is None
+                yield from () if found is None else (found,)
+        finally:
+            self._ended.set()
+            for worker in tuple(self._working):
+                worker.kill()
+
+    def _work(self, share: Sequence[Chosen]) -> None:
+        try:
+            for result in self._verified(share):
+                self._found.put(result)
+        except Exception as error:  # raised again where the results are read
+            self._found.put(error)
+        else:
+            self._found.put(None)
+
+    def _verified(self, share: Sequence[Chosen]) -> Iterator[CaseResult]:
+        left = {variant.id: (kernel, variant) for kernel, variant in share}
+        while left and not self._ended.is_set():
+            worker = _Worker(self._request, list(left), self._patience)
+            self._working.add(worker)
+            if self._ended.is_set():
+                worker.kill()
+            for message in worker.messages():
+                if "result" in message:
+                    yield CaseResult(**message["result"])
+                elif "done" in message:
+                    left.pop(message["done"])
+                elif "error" in message:
+                    raise _error(message["error"])
+            self._working.discard(worker)
+            if worker.case is None and left:
+                raise VerifyError("the process that verifies ended before it ran anything", why=worker.ending)
+            if worker.case is not None:
+                kernel, variant = left.pop(worker.case["variant"])
+                yield _failure(kernel, variant, worker.case, self._request, worker.ending)
 
 
 def _failure(
@@ -89,6 +143,7 @@ class _Worker:
         self.case: dict[str, Any] | None = None
         self.ending = ""
         self._patience = patience
+        self._between = None if request.emulate else _PATIENCE_BETWEEN
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tilec.verify.worker"],
@@ -113,6 +168,7 @@ class _Worker:
                 "device": request.device,
                 "families": class_names(),
                 "values": request.values,
+                "emulate": request.emulate,
                 "variants": list(variants),
             }
         )
@@ -131,12 +187,16 @@ class _Worker:
         try:
             yield from self._listen()
         finally:
-            self._process.kill()
+            self.kill()
             self._process.wait()
+
+    def kill(self) -> None:
+        """Ends it, whatever it does."""
+        self._process.kill()
 
     def _listen(self) -> Iterator[dict[str, Any]]:
         while True:
-            patience = _PATIENCE_BETWEEN if self.case is None else self._patience
+            patience = self._between if self.case is None else self._patience
             try:
                 line = self._lines.get(timeout=patience)
             except queue.Empty:

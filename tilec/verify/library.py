@@ -10,11 +10,11 @@ from tilec.errors import InputError
 from tilec.families import Family, device_named, family_at
 from tilec.package.library.inspect import find_library
 from tilec.trials.library import read_facts
-from tilec.verify.emulated import emulated_results
-from tilec.verify.isolate import run_isolated
+from tilec.verify.emulated import session_of
+from tilec.verify.isolate import Chosen, run_isolated
 from tilec.verify.raised import fail_unanswered
 from tilec.verify.results import RANDOM, CaseResult
-from tilec.verify.session import Request, Session, choose
+from tilec.verify.session import Request, choose
 
 
 def verify_library(
@@ -29,6 +29,7 @@ def verify_library(
     emulate: bool = False,
     isolated: bool = True,
     values: str = RANDOM,
+    jobs: int = 1,
     progress: Callable[[CaseResult], None] | None = None,
 ) -> list[CaseResult]:
     """Runs every variant of a built library that the device can run.
@@ -51,8 +52,9 @@ def verify_library(
         emulate: run the variants with code for GPUs on an emulated device, made again from the library's tile
             IR.
         values: with ``dims``: "special" for NaN and infinities among the inputs.
-        isolated: run the library in a process of its own, so that a crash or a hang is a failed case.
-        progress: called with each result.
+        isolated: run the library in processes of their own, so that a crash or a hang is a failed case.
+        jobs: of which so many run at a time; of a GPU's there is one.
+        progress: called with each result, of several variants in turns.
 
     Raises:
         LibraryError: the file is no tilec library, or is for another machine.
@@ -66,19 +68,15 @@ def verify_library(
         if set(dims or ()) != set(kernel.dims):
             raise InputError(f"{kernel.name} has the dims {', '.join(kernel.dims)}", remedy="give each one")
     source = Path(manifest) if manifest is not None else None
-    request = Request(library, source, dims, seed, str(device_named(device)), values)
-    if emulate:
-        found = emulated_results(chosen, request)
-    elif isolated:
-        found = run_isolated(request, chosen)
-    else:
-        found = _run_here(request, [each.id for _, each in chosen])
-    results = []
+    request = Request(library, source, dims, seed, str(device_named(device)), values, emulate)
+    at_once = jobs if device_named(device).on_host else 1
+    found = run_isolated(request, chosen, jobs=at_once) if isolated else _run_here(request, chosen)
+    results: dict[int, list[CaseResult]] = {each.id: [] for _, each in chosen}
     for result in found:
-        results.append(result)
+        results[result.variant].append(result)
         if progress is not None:
             progress(result)
-    return fail_unanswered(results)
+    return fail_unanswered([result for cases in results.values() for result in cases])
 
 
 def _families(device: str, emulate: bool) -> tuple[Family, ...]:
@@ -89,7 +87,7 @@ def _families(device: str, emulate: bool) -> tuple[Family, ...]:
     return () if family.on_host else (family,)
 
 
-def _run_here(request: Request, variants: Sequence[int]) -> Iterator[CaseResult]:
-    session = Session(request)
-    for variant in variants:
-        yield from session.results(variant, lambda variant, dims, values: None)
+def _run_here(request: Request, chosen: Sequence[Chosen]) -> Iterator[CaseResult]:
+    session = session_of(request)
+    for _, variant in chosen:
+        yield from session.results(variant.id, lambda variant, dims, values: None)

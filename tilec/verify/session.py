@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Request:
     """What to verify: a library, whose references to use, one case (``dims`` and ``values``) or all, the
-    seed; ``device``: "cpu", "cuda:1"."""
+    seed; ``device``: "cpu", "cuda:1"; ``emulate``: on an emulated device in its place."""
 
     path: Path
     manifest: Path | None = None
@@ -39,6 +39,7 @@ class Request:
     seed: int = 0
     device: str = "cpu"
     values: str = RANDOM
+    emulate: bool = False
 
 
 class DeviceLost(VerifyError):

@@ -13,7 +13,8 @@ from typing import IO, Any
 import tilec.build.processes.lean_tvm  # noqa: F401  # in front of what imports TVM
 from tilec.errors import TilecError
 from tilec.families import register_missing
-from tilec.verify.session import DeviceLost, Request, Session
+from tilec.verify.emulated import session_of
+from tilec.verify.session import DeviceLost, Request
 
 
 def main() -> None:
@@ -34,8 +35,8 @@ def _answer(asked: Mapping[str, Any], out: IO[str]) -> None:
     manifest = asked["manifest"]
     path, dims = Path(asked["path"]), asked["dims"]
     source = Path(manifest) if manifest else None
-    request = Request(path, source, dims, asked["seed"], asked["device"], asked["values"])
-    session = Session(request)
+    request = Request(path, source, dims, asked["seed"], asked["device"], asked["values"], asked["emulate"])
+    session = session_of(request)
     for variant in asked["variants"]:
         for result in session.results(variant, lambda *case: _say(out, case=_case(*case))):
             _say(out, result=asdict(result))

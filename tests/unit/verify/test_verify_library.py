@@ -12,7 +12,7 @@ from verify_samples import build, kernel_name
 from tilec.errors import InputError, LibraryError, ManifestError, Place, SourceError
 from tilec.ir.guards import Guard
 from tilec.trials.library import read_facts
-from tilec.verify import verify_library
+from tilec.verify import isolate, verify_library
 from tilec.verify.isolate import run_isolated
 from tilec.verify.session import Request, choose
 
@@ -94,6 +94,33 @@ def test_a_crash_is_one_failed_case_and_the_rest_goes_on(library):
     here = _verify(library, "right")
     isolated = [result for result in results if result.kernel == "right"]
     assert [(each.dims, each.error) for each in isolated] == [(each.dims, each.error) for each in here]
+
+
+def test_workers_side_by_side_find_the_same_in_the_same_order(library):
+    names = [kernel_name(defect) for defect in ("crashes", "right", "wrong tail")]
+    alone, beside = (verify_library(library, kernels=names, jobs=jobs) for jobs in (1, 3))
+    told = [
+        [(each.kernel, each.variant, each.dims, each.detail) for each in found] for found in (alone, beside)
+    ]
+    assert told[0] == told[1]
+
+
+def test_who_stops_reading_ends_all_workers(library, monkeypatch):
+    begun = []
+
+    class Noted(isolate._Worker):
+        def __init__(self, *args):
+            super().__init__(*args)
+            begun.append(self)
+
+    monkeypatch.setattr(isolate, "_Worker", Noted)
+    chosen = choose(library, read_facts(library), ["right", kernel_name("hangs")], None)
+    found = run_isolated(Request(library), chosen, jobs=2)
+    seen = set()
+    while len(seen) < 2:
+        seen.add(next(found).kernel)
+    found.close()
+    assert all(worker._process.wait(timeout=30) is not None for worker in begun)
 
 
 @pytest.mark.slow

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     help="Where to run: cpu, cuda, cuda:1, hip, metal.",
 )
 @click.option("--emulate", is_flag=True, help="Run the variants for GPUs on an emulated device.")
+@click.option(
+    "-j", "--jobs", type=click.IntRange(min=1), help="Processes. [default: TILEC_JOBS, else one per core]"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     library: Path,
@@ -56,6 +59,7 @@ def command(
     seed: int,
     device: str,
     emulate: bool,
+    jobs: int | None,
     as_json: bool,
 ) -> int:
     """Check LIBRARY (a .so or a build folder), and every variant of it at the edges of its guards.
@@ -69,6 +73,7 @@ def command(
     The oracle is the reference that --manifest names, else the interpreter on the tile IR that the library
     carries. Exit code 1: a variant is wrong.
     """
+    from tilec.build.processes.pool import default_jobs
     from tilec.families import host_family
     from tilec.verify import audit_library, verify_library
 
@@ -87,6 +92,7 @@ def command(
         device=device,
         emulate=emulate,
         values=values,
+        jobs=jobs or default_jobs(),
         progress=_progress,
     )
     if as_json:
