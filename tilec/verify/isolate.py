@@ -29,6 +29,10 @@ from tilec.verify.session import Request
 #: Seconds after which a call counts as hanging; and those for all else (start, oracle), none of an emulator.
 PATIENCE, _PATIENCE_BETWEEN = 60.0, 600.0
 
+#: Products of an oracle are small, and workers beside each other: threads of NumPy's BLAS, which spin for
+#: more work, double the time of 71 cases of attention on two cores.
+_ALONE = {"OPENBLAS_NUM_THREADS": "1"}
+
 Chosen = tuple[KernelFacts, VariantFacts]
 
 
@@ -151,7 +155,7 @@ class _Worker:
             stdout=subprocess.PIPE,
             text=True,
             # Other modules of the same names in the working folder are not meant.
-            env={**os.environ, "PYTHONSAFEPATH": "1"},
+            env={**_ALONE, **os.environ, "PYTHONSAFEPATH": "1"},
         )
         self._send(request, variants)
         threading.Thread(target=self._read, daemon=True).start()
