@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def held_by_elements(launch: Launch, facts: Facts) -> set[Var]:
     """The fragments of a launch whose last axis runs, in some loop, along rows of a tensor that hold no
     vectors, and all that loops have along the same axis as these."""
-    loops = [stmt for stmt in walk(launch.body) if isinstance(stmt, Parallel)]
+    loops = [stmt for stmt in walk(launch.body) if type(stmt) is Parallel]
     along = [fragments_along(loop) for loop in loops]
     more = {each for loop, names in zip(loops, along, strict=True) if _is_odd(loop, facts) for each in names}
     found: set[Var] = set()
