@@ -19,6 +19,7 @@ from tilec.backends.cpu.passes.loops.split_padding import SplitPadding
 from tilec.backends.cpu.passes.loops.split_rims import SplitRims
 from tilec.backends.cpu.passes.loops.vectorise_inside import VectoriseInside
 from tilec.backends.cpu.passes.loops.words_of_bytes import WordsOfBytes
+from tilec.backends.cpu.passes.narrow_where_made import NarrowWhereMade
 from tilec.backends.cpu.passes.own_updates import OwnUpdates
 from tilec.backends.cpu.passes.place_tiles import PlaceTiles
 from tilec.backends.cpu.passes.prefetch.ask_for_pieces import AskForPieces
@@ -78,6 +79,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     ThreadsToTiles(),
     UnlessOverlapping(JoinUpdates()),
     UnlessOverlapping(OwnUpdates()),
+    UnlessOverlapping(NarrowWhereMade()),
     EvenTrips(),
     CarrySums(),
     SplitPadding(),

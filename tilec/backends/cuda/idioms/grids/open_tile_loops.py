@@ -17,7 +17,6 @@ from tvm import ir as tvm_ir
 from tvm import sym, tirx
 from tvm.ir import Var
 
-from tilec.backends.cuda.idioms.flow import is_read_next
 from tilec.backends.cuda.idioms.grids.tile_boxes import are_apart
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import (
@@ -53,6 +52,7 @@ from tilec.ir.nodes import (
 from tilec.ir.traits import buffers, expressions
 from tilec.lowering.analysis.accesses import values_of
 from tilec.lowering.analysis.conditions import gap
+from tilec.lowering.analysis.flow import is_read_next
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.whole_numbers import WholeNumbers, is_zero
 from tilec.lowering.passes.base import LaunchPass

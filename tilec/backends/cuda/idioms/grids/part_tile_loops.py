@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.idioms.flow import is_read_next
 from tilec.backends.cuda.idioms.grids.open_tile_loops import PLAIN, OpenTileLoops
 from tilec.ir.analysis.aliases import named
 from tilec.ir.analysis.renaming import copied
 from tilec.ir.exprs import loads
 from tilec.ir.nodes import Alloc, Bind, Block, For, Gemm, Kernel, Launch, Stmt, While, is_global, walk
 from tilec.ir.options import NO_ROLES
+from tilec.lowering.analysis.flow import is_read_next
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.passes.base import Pass
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.backends.cuda.analysis.layouts.tiles import is_whole
-from tilec.backends.cuda.idioms.flow import is_read_next
 from tilec.ir.nodes import Block, Fill, Launch, Stmt
+from tilec.lowering.analysis.flow import is_read_next
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import count_uses
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks

@@ -14,7 +14,6 @@ from tvm import ir as tvm_ir
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
-from tilec.backends.cuda.idioms.flow import is_read_next, overwrites, reads
 from tilec.backends.cuda.idioms.writings import Writing, writings
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import cast_to, dtype_of, int_value, same_all, substitute, transform
@@ -34,6 +33,7 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.nodes import walk as walk_statements
 from tilec.ir.traits import buffers, loads_of
+from tilec.lowering.analysis.flow import is_read_next, overwrites, reads
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.analysis.uses import touches, written_in
 from tilec.lowering.passes.base import LaunchPass

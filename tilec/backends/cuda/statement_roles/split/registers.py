@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from tvm.ir import Var
 
 from tilec.backends.cuda.analysis.layouts.tiles import static_extents
-from tilec.backends.cuda.idioms.flow import overwrites
 from tilec.backends.cuda.nodes import ThreadLoop, WarpGemm
 from tilec.backends.cuda.warp_roles.nodes import HANDED_ON, WARPGROUP, shared_out
 from tilec.ir.nodes import Alloc, Block, Gemm, Launch, Parallel, SparseGemm, Stmt, walk
 from tilec.ir.nodes.barriers import WARP, Group, SetRegisters
 from tilec.ir.traits import buffers
+from tilec.lowering.analysis.flow import overwrites
 from tilec.lowering.analysis.uses import used_in
 from tilec.lowering.emission.storage import element_bytes
 from tilec.targets import MOST_REGISTERS, REGISTER_FILE

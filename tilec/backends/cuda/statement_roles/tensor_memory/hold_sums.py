@@ -16,7 +16,6 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.layouts.tiles import is_whole, whole_tile
 from tilec.backends.cuda.analysis.products.tensor_memory import ROWS, is_held
-from tilec.backends.cuda.idioms.flow import overwrites
 from tilec.backends.cuda.limits import has_tensor_memory
 from tilec.backends.cuda.nodes import (
     REPEATING,
@@ -55,6 +54,7 @@ from tilec.ir.nodes.barriers import AllocBarrier, Group, WaitPhase
 from tilec.ir.nodes.threads import Sync
 from tilec.ir.roads import Road
 from tilec.ir.traits import buffers, written
+from tilec.lowering.analysis.flow import overwrites
 from tilec.lowering.analysis.roads import described, road_of, with_notes, with_roads
 from tilec.lowering.analysis.uses import sets_variable
 from tilec.lowering.passes.base import Pass, rewrite_launches

@@ -10,7 +10,6 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.idioms.flow import begins_anew
 from tilec.backends.cuda.nodes import GiveBack
 from tilec.backends.cuda.statement_roles.trips.conflicts import is_known, touched
 from tilec.backends.cuda.warp_roles.unfit import need
@@ -18,6 +17,7 @@ from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Assume, Bind, Block, For, Gemm, Launch, Stmt, walk
 from tilec.ir.nodes.barriers import WaitPhase
 from tilec.ir.traits import loads_of, written
+from tilec.lowering.analysis.flow import begins_anew
 from tilec.lowering.analysis.uses import sets_variable, touches, used_in, written_in
 
 if TYPE_CHECKING:

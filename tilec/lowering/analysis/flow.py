@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.analysis.layouts.tiles import is_whole, static_extents
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import (
     LOOPS,
@@ -21,6 +20,7 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.traits import read, written
+from tilec.lowering.analysis.regions import is_whole
 from tilec.lowering.analysis.uses import touches
 from tilec.lowering.analysis.whole_stores import stores_each
 from tilec.lowering.emission.loops import is_left_early
@@ -81,5 +81,5 @@ def overwrites(stmt: Stmt, buffer: Var) -> bool:
         return is_whole(stmt.dst)
     if isinstance(stmt, Gemm):
         return is_whole(stmt.c)
-    single = all(extent == 1 for extent in static_extents(buffer))
+    single = all(int_value(extent) == 1 for extent in buffer.shape)
     return isinstance(stmt, Store) and single and all(int_value(index) == 0 for index in stmt.indices)
