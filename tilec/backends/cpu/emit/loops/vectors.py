@@ -11,6 +11,7 @@ from tvm import tirx
 from tilec.backends.cpu.emit.loops.collisions import barrier, shared_elements
 from tilec.backends.cpu.emit.loops.last_vector import suits_last_terms, suits_last_vector
 from tilec.backends.cpu.emit.loops.rolled import unknown
+from tilec.backends.cpu.emit.numbers.rounded_pairs import in_pairs, rounds_pairs
 from tilec.backends.cpu.emit.vectors.aligned import is_multiple
 from tilec.backends.cpu.emit.vectors.lanes import Lanes, NotVectorisable
 from tilec.ir.exprs import dtype_of, int_value
@@ -68,7 +69,7 @@ def _static(
 ) -> tirx.Stmt | None:
     parts, done = [], 0
     while width >= 1:
-        for slots in _unrolling(ctx, width):
+        for slots in _unrolling(body, width, ctx):
             trips = (length - done) // (width * slots)
             if trips > 0:
                 begin = start + tirx.const(done, dtype_of(var))
@@ -109,7 +110,7 @@ def _parts(
     parts: list[tirx.Stmt] = []
     dtype = dtype_of(var)
     widths = [width] if ends else _dynamic_widths(width)
-    steps = [(lanes, slots) for lanes in widths for slots in _unrolling(ctx, lanes)]
+    steps = [(lanes, slots) for lanes in widths for slots in _unrolling(body, lanes, ctx)]
     for lanes, slots in steps:
         size = tirx.const(lanes * slots, dtype)
         trips = ctx.fresh(f"{var.name}_trips", dtype)
@@ -160,9 +161,11 @@ def _dynamic_widths(width: int) -> list[int]:
     return [width, 4, 1] if width > 4 else [width, 1] if width > 1 else [1]
 
 
-def _unrolling(ctx: LaneContext, width: int) -> tuple[int, ...]:
-    """How many vectors a trip handles: several where partial results are independent."""
-    slots = max((item.slots for item in ctx.accumulators.values() if item.width == width), default=1)
+def _unrolling(body: Block, width: int, ctx: LaneContext) -> tuple[int, ...]:
+    """How many vectors a trip handles: several where partial results are independent, two that are rounded
+    at once."""
+    few = 2 if rounds_pairs(body, width, ctx) else 1
+    slots = max((item.slots for item in ctx.accumulators.values() if item.width == width), default=few)
     return (slots, 1) if slots > 1 else (1,)
 
 
@@ -188,7 +191,7 @@ def _repeat(
         if part is None:
             return None
         parts.append(part)
-    inner = sequence([*before, *parts])
+    inner = sequence([*before, *(in_pairs(parts, ctx) if width > 1 else parts)])
     if once or inner is None:
         return inner
     return ctx.loop(counter, tirx.const(0, dtype), _rolled(trips, width * slots, width, ctx), inner)
