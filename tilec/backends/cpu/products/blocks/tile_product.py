@@ -75,9 +75,26 @@ class _Builder:
         tiles, full = high // TILE, index(TILE)
 
         def row(i: Expr) -> tirx.Stmt:
+            if self._holds():
+                return self._held(i * high)
             return self._columns(partial(self._block, tiles, index(high), i * high))
 
         return sequence(self.form.configure(full, full, self.words), loop(count, row))
+
+    def _holds(self) -> bool:
+        """Whether blocks of rows are held while several panels pass, and their sums begin and stay in memory
+        of ``c``."""
+        gemm = self.gemm
+        plain = not gemm.body and gemm.c.buffer not in gemm.registers and int_value(gemm.clear) == 1
+        several = gemm.block.rows == 2 * TILE and static(gemm.columns) > gemm.block.cols
+        return plain and several and gemm.b.panel is not None and self.form.keeps_rows(self.steps, self.words)
+
+    def _held(self, row: Expr) -> tirx.Stmt:
+        """All panels beside the block of rows from ``row`` on."""
+        sums, pitch = self._c(row, index(0))
+        panels = _wide(static(self.gemm.columns) // TILE)
+        numbers = (*self._rows_of_a(row), *self._columns_of_b(index(0)), sums, _wide(pitch), panels)
+        return self.form.multiply_held(self.steps, self.past, *numbers)
 
     def _rest(self, first: Expr, count: Expr) -> tirx.Stmt:
         """``count`` rows, fewer than a block has, from ``first`` on."""
@@ -121,13 +138,9 @@ class _Builder:
         self, block: RegisterBlock, tiles: int, row: Expr, col: Expr, before: _Place, after: _Place
     ) -> tirx.Stmt:
         """The sums of a block, added to those at ``before``, in ``after``."""
-        b, memory = self.gemm.b, self.memory
-        b_place = memory.address(b.region.buffer, element(b, index(0), col))
-        b_pitch = memory.pitch(b.region.buffer, b.row)
-        across = b_pitch if b.panel is None else memory.pitch(b.region.buffer, b.panel)
         numbers = (
             *self._rows_of_a(row),
-            *(b_place, _wide(b_pitch), _wide(b_pitch * self.words), _wide(across)),
+            *self._columns_of_b(col),
             *(part for address, pitch in (before, after) for part in (address, _wide(pitch))),
             *(_wide(self.steps), index(self.gemm.clear)),
         )
@@ -144,6 +157,14 @@ class _Builder:
             places += [_wide(self.memory.pitch(buffer, matrix.row))]
         in_place = index(0) if gemm.in_place is None else index(gemm.in_place)
         return (*places, in_place, _wide(4 * self.words))
+
+    def _columns_of_b(self, col: Expr) -> tuple[Expr, ...]:
+        """Where the columns of ``b`` from ``col`` on lie, how far rows, steps and tiles are apart."""
+        b, memory = self.gemm.b, self.memory
+        pitch = memory.pitch(b.region.buffer, b.row)
+        across = pitch if b.panel is None else memory.pitch(b.region.buffer, b.panel)
+        place = memory.address(b.region.buffer, element(b, index(0), col))
+        return (place, _wide(pitch), _wide(pitch * self.words), _wide(across))
 
     def _finished(
         self, block: RegisterBlock, data: Var | None, rows: Expr, row: Expr, col: Expr

@@ -14,7 +14,7 @@ from tvm import tirx
 
 from tilec.backends.cpu.nodes import RegisterBlock
 from tilec.backends.cpu.products.forms.dot_forms import DotForm
-from tilec.backends.cpu.products.forms.tile_source import PAST, tile_source
+from tilec.backends.cpu.products.forms.tile_source import HELD_STEPS, PAST, tile_source
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -68,6 +68,17 @@ class TileForm(DotForm):
         sums that are added to, then for where the new ones go, address and bytes from row to row; the number
         of steps; whether the sums start at 0. ``past``: ``b`` comes past the first cache."""
         return self._call(f"{rows}x{cols}{PAST if past else ''}", *args)
+
+    def keeps_rows(self, steps: int, words: int) -> bool:
+        """Whether the tiles hold the rows of a block over all of K. They have to be full, as all tiles are
+        then that whole blocks are configured with."""
+        return steps <= HELD_STEPS and words == TILE
+
+    def multiply_held(self, steps: int, past: bool, *args: Expr) -> tirx.Stmt:
+        """Two tiles of rows, which are held, over all of K by panels of ``b``: for ``a`` and ``b`` what
+        `multiply` takes; for the sums, which start at 0, address and bytes from row to row; the number of
+        panels."""
+        return self._call(f"held{steps}{PAST if past else ''}", *args)
 
     def release(self) -> tirx.Stmt:
         """Gives the tiles back: the thread's state is as small as it was."""

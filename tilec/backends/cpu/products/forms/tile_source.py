@@ -82,13 +82,51 @@ end:
   ret i32 0
 }}
 """
+#: Two tiles of rows beside ``panels`` of ``b`` over a K of up to two steps: tiles 4 to 7 hold ``a``, each row
+#: its steps, so that each panel is loaded once for both rows, and ``a`` once for all panels.
+_HELD = """
+define internal i32 @tilec_{name}_held{steps}{past}(
+    ptr %here, i64 %here_stride, ptr %there, i64 %there_stride, i32 %in_place, i64 %a_step,
+    ptr %b, i64 %b_stride, i64 %b_step, i64 %b_across, ptr %out, i64 %out_stride, i64 %panels)
+    noinline nounwind {{
+entry:
+  %placed = icmp ne i32 %in_place, 0
+  %a = select i1 %placed, ptr %there, ptr %here
+  %a_stride = select i1 %placed, i64 %there_stride, i64 %here_stride
+  %a_down = shl i64 %a_stride, 4
+  %out_down = shl i64 %out_stride, 4
+  %a00 = getelementptr i8, ptr %a, i64 0
+  %a01 = getelementptr i8, ptr %a, i64 %a_step
+  %a10 = getelementptr i8, ptr %a, i64 %a_down
+  %a11 = getelementptr i8, ptr %a10, i64 %a_step
+{hold}
+  br label %loop
+loop:
+  %n = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %b_at = mul i64 %n, %b_across
+  %out_at = shl i64 %n, 6
+  %b0 = getelementptr i8, ptr %b, i64 %b_at
+  %b1 = getelementptr i8, ptr %b0, i64 %b_step
+  %out0 = getelementptr i8, ptr %out, i64 %out_at
+  %out1 = getelementptr i8, ptr %out0, i64 %out_down
+{multiply}
+  %next = add i64 %n, 1
+  %more = icmp slt i64 %next, %panels
+  br i1 %more, label %loop, label %end
+end:
+  ret i32 0
+}}
+"""
+#: Steps of K up to which a block holds its ``a``.
+HELD_STEPS = 2
 
 
 def tile_source(name: str) -> str:
-    """The functions around the instruction ``name``: configure, release, and two for each size of a block, of
-    which the second loads ``b`` past the first cache (`PAST`)."""
+    """The functions around the instruction ``name``: configure, release, and two for each size of a block and
+    each number of steps that are held, of which the second loads ``b`` past the first cache (`PAST`)."""
     blocks = (_block(name, *form) for form in product((1, 2), (1, 2), (False, True)))
-    return "".join((_STATE.format(name=name, fields=_fields()), *blocks))
+    held = (_held(name, *form) for form in product(range(1, HELD_STEPS + 1), (False, True)))
+    return "".join((_STATE.format(name=name, fields=_fields()), *blocks, *held))
 
 
 def _fields() -> str:
@@ -123,9 +161,37 @@ def _block(name: str, rows: int, cols: int, past: bool) -> str:
         places="\n".join(_PLACES.format(side=side) for side in ("c", "out")),
         zero="\n".join(_call("tilezero", 2 * row + col) for row, col in tiles),
         load=moved("tileloadd64", "c"),
-        multiply=_step(name, rows, cols, "tileloaddt164" if past else "tileloadd64"),
+        multiply=_step(name, rows, cols, _load_b(past)),
         store=moved("tilestored64", "out"),
     )
+
+
+def _held(name: str, steps: int, past: bool) -> str:
+    """Rows of ``a`` by steps in tiles 4 to 7, steps of a panel in 2 and 3, sums in 0 and 1."""
+    rows = range(2)
+    places = list(product(range(steps), rows))
+    load_b = _load_b(past)
+    hold = [
+        _call("tileloadd64", 4 + 2 * row + step, f"ptr %a{row}{step}", "i64 %a_stride")
+        for step, row in places
+    ]
+    multiply = [
+        *(_call("tilezero", row) for row in rows),
+        *(_call(load_b, 2 + step, f"ptr %b{step}", "i64 %b_stride") for step in range(steps)),
+        *(_call(name, row, f"i8 {4 + 2 * row + step}", f"i8 {2 + step}") for step, row in places),
+        *(_call("tilestored64", row, f"ptr %out{row}", "i64 %out_stride") for row in rows),
+    ]
+    return _HELD.format(
+        name=name,
+        steps=steps,
+        past=PAST if past else "",
+        hold="\n".join(hold),
+        multiply="\n".join(multiply),
+    )
+
+
+def _load_b(past: bool) -> str:
+    return "tileloaddt164" if past else "tileloadd64"
 
 
 def _step(name: str, rows: int, cols: int, load_b: str) -> str:
