@@ -1,8 +1,7 @@
 """sin, cos and tan of float32 vectors.
 
 The argument is reduced in float64: x = q pi/2 + r with |r| <= pi/4, pi/2 in three parts of which the first
-two have 25 bits, so that their products with q are exact up to q = 2^28. The polynomials in r are our own
-minimax fits (tools/fit_polynomials.py), rounded to float32.
+two have 25 bits, so that their products with q are exact up to q = 2^28.
 """
 
 from __future__ import annotations
@@ -10,14 +9,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from tilec.lowering.math.sine import COSINE, SINE
 from tilec.lowering.math.vectors import Vectors
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-#: sin(r) = r + r^3 Q(r^2) and cos(r) = 1 - r^2/2 + r^4 Q(r^2) on [-pi/4, pi/4]; relative errors 2^-28, 2^-33.
-_SIN = (-0.166666549, 0.00833217815, -0.000195172985)
-_COS = (0.0416666469, -0.00138873675, 2.4438451e-5)
 _HALF_PI = (1.5707963109016418, 1.5893254712295857e-08, 6.123233995736766e-17)
 _ROUND = 6755399441055744.0
 _LIMIT = 2.0**50
@@ -68,9 +65,9 @@ def _reduce(v: Vectors, x: Expr) -> tuple[Expr, Expr]:
 def _sine(v: Vectors, r: Expr) -> Expr:
     """With the sign of r, of which the sum leaves -0 without."""
     square = v.bind(r * r, "square")
-    return v.with_sign(r + r * (square * v.polynomial(square, _SIN)), v.sign_bit(r))
+    return v.with_sign(r + r * (square * v.polynomial(square, SINE)), v.sign_bit(r))
 
 
 def _cosine(v: Vectors, r: Expr) -> Expr:
     square = v.bind(r * r, "square")
-    return v.const(1.0) - (v.const(0.5) * square - square * square * v.polynomial(square, _COS))
+    return v.const(1.0) - (v.const(0.5) * square - square * square * v.polynomial(square, COSINE))

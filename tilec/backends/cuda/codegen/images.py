@@ -15,6 +15,7 @@ from tilec.backends.cuda.codegen.cubin import read_cubin
 from tilec.backends.cuda.codegen.device_source import device_functions, device_source, tir_text
 from tilec.backends.cuda.codegen.header import header
 from tilec.backends.cuda.codegen.ptxas_report import KernelReport, parse_report
+from tilec.backends.cuda.codegen.sines import with_sines
 from tilec.backends.cuda.codegen.wide_accesses import wide_tensors
 from tilec.backends.cuda.gpu import gpu_of
 from tilec.backends.cuda.launch import CudaLaunch, LoweredCudaLaunch, launches_of
@@ -67,7 +68,8 @@ def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -
 
 def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
     """The CUDA C++ of all launches, without includes."""
-    return device_source(lowered, target, symbol_prefix, header)
+    text = device_source(lowered, target, symbol_prefix, header)
+    return text if lowered.option(options.FAST_MATH) else with_sines(text)
 
 
 def assembly(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
