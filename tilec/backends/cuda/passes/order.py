@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilec.backends.cuda.analysis.products.mma import scaled_loss
+from tilec.backends.cuda.idioms.elements.look_up_codes import LookUpCodes
 from tilec.backends.cuda.idioms.tiles.drop_idle_tiles import DropIdleTiles
 from tilec.backends.cuda.passes.layouts.hoist_passages import HoistPassages
 from tilec.backends.cuda.passes.layouts.infer_layouts import InferLayouts
@@ -97,6 +98,7 @@ OPENING: tuple[Pass, ...] = (
     CutLoops(),
     DropProvenTests(),
     ChooseStores(),
+    LookUpCodes(),
     SwapTiles(scopes=("shared.dyn",)),
     JoinFills(),
     UnfoldAxes(),
