@@ -9,6 +9,7 @@ from tilec.backends.cuda.passes.layouts.hoist_passages import HoistPassages
 from tilec.backends.cuda.passes.layouts.infer_layouts import InferLayouts
 from tilec.backends.cuda.passes.layouts.read_ahead import ReadAhead
 from tilec.backends.cuda.passes.layouts.spread_banks import SpreadBanks
+from tilec.backends.cuda.passes.layouts.turn_tensors import TurnTensors
 from tilec.backends.cuda.passes.loads.join_parts import JoinParts
 from tilec.backends.cuda.passes.loads.part_branches import PartBranches
 from tilec.backends.cuda.passes.loads.part_loads import PartLoads
@@ -88,6 +89,7 @@ from tilec.lowering.passes.widen_indices import WidenIndices
 OPENING: tuple[Pass, ...] = (
     LiftThreads(),
     GiveAxes(),
+    TurnTensors(),
     ExpandScaled(scaled_loss),
     SplitRows(),
     NameVariables(),
