@@ -94,3 +94,20 @@ def test_what_other_numbers_decide_is_computed():
     code, waved = M & 7, lambda x: 2.0 ** (x / 2) + 2.0 ** (-x / 2)
     of_loop = waved(np.arange(2048) % 8) * waved(code)
     agree(mixed, X, M, expected=of_loop + waved(code + (X & 1)) + waved(M % 40) - waved(code), rtol=1e-5)
+
+
+@T.prim_func
+def divided(M: T.Tensor((2048,), "int32"), Y: T.Tensor((2048,), "float32")):
+    with T.Kernel(1, threads=32) as _:
+        for i in T.Parallel(2048):
+            code = M[i] & 7
+            parts = T.if_then_else(code > 0, 60 // code, 1)
+            Y[i] = waves(T.cast(parts, "float32") * 0.125)
+
+
+def test_no_code_divides_in_vain():
+    M = np.arange(2048, dtype="int32")
+    part = np.where(M % 8, 60 // np.maximum(M % 8, 1), 1) / 8
+    agree(divided, M, expected=2.0 ** (part / 2) + 2.0 ** (-part / 2), rtol=1e-5)
+    lowered = lower(elaborated(divided, [M], None, {}, {}), parse_target("sm_80"))
+    assert not any("looked up" in note for note in lowered.body[0].notes)

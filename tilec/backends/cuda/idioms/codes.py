@@ -113,6 +113,9 @@ def _is_integer(expr: Expr) -> bool:
 
 
 def _is_pure(expr: Expr) -> bool:
+    """Whether ``expr`` reads no memory, and has a value for any number: whole ones have no quotient by 0."""
+    if isinstance(expr, (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)) and _is_integer(expr):
+        return isinstance(expr.b, tirx.IntImm)
     return _name(expr) in _PURE if isinstance(expr, Call) else not isinstance(expr, TensorLoad)
 
 
