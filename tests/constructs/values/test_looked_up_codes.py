@@ -111,3 +111,22 @@ def test_no_code_divides_in_vain():
     agree(divided, M, expected=2.0 ** (part / 2) + 2.0 ** (-part / 2), rtol=1e-5)
     lowered = lower(elaborated(divided, [M], None, {}, {}), parse_target("sm_80"))
     assert not any("looked up" in note for note in lowered.body[0].notes)
+
+
+@T.prim_func
+def chained(M: T.Tensor((2048,), "int32"), Y: T.Tensor((2048,), "int32")):
+    """Each name reads the one before twice."""
+    with T.Kernel(1, threads=32) as _:
+        for i in T.Parallel(2048):
+            value = M[i] & 31
+            for _ in tuple(range(60)):
+                value = (value * 3 + (value >> 1)) & 31
+            Y[i] = value * value
+
+
+def test_long_chains_of_codes_take_no_time():
+    M = np.arange(2048, dtype="int32")
+    value = M & 31
+    for _ in range(60):
+        value = (value * 3 + (value >> 1)) & 31
+    agree(chained, M, expected=value * value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tvm import tirx
@@ -26,6 +26,8 @@ class Codes:
 
     names: Mapping[Var, Expr]
     _known: dict[Var, Expr | bool] = field(default_factory=dict)
+    _ranges: dict[Var, Interval] = field(default_factory=dict)
+    _reads: dict[Var, bool] = field(default_factory=dict)
 
     def of(self, expr: Expr) -> Expr | None:
         """The code of which ``expr`` is a function, alone; None where there is none."""
@@ -41,13 +43,17 @@ class Codes:
         return self._cost(expr, code, set())
 
     def meaning(self, expr: Expr, code: Expr, number: Var) -> Expr:
-        """``expr`` with ``number`` in place of its code, without names."""
+        """``expr`` with ``number`` in place of its code, without names, each of which is written out once."""
+        whole: dict[Var, Expr] = {}
 
         def visit(part: Expr) -> Expr | None:
             if same(part, code):
                 return cast_to(number, dtype_of(code))
-            known = self.names.get(part) if isinstance(part, Var) else None
-            return None if known is None else transform(known, visit)
+            if not isinstance(part, Var) or part not in self.names:
+                return None
+            if part not in whole:
+                whole[part] = transform(self.names[part], visit)
+            return whole[part]
 
         return transform(expr, visit)
 
@@ -74,22 +80,31 @@ class Codes:
 
     def _is_few(self, expr: Expr) -> bool:
         few = _is_integer(expr) and self._range(expr).fits(Interval(0, MOST - 1))
-        return few and any(self._loads(expr))
+        return few and self._loads(expr)
 
-    def _loads(self, expr: Expr) -> Iterator[bool]:
-        for node in walk_expr(expr):
-            if isinstance(node, TensorLoad):
-                yield True
-            elif isinstance(node, Var) and node in self.names:
-                yield from self._loads(self.names[node])
+    def _loads(self, expr: Expr) -> bool:
+        """Whether an element decides ``expr``."""
+        return any(isinstance(node, TensorLoad) or self._name_loads(node) for node in walk_expr(expr))
+
+    def _name_loads(self, node: Expr) -> bool:
+        if not isinstance(node, Var) or node not in self.names:
+            return False
+        if node not in self._reads:
+            self._reads[node] = self._loads(self.names[node])
+        return self._reads[node]
 
     def _range(self, expr: Expr) -> Interval:
         """The numbers that an integer may be."""
+        if not isinstance(expr, Var) or expr not in self.names:
+            return self._range_of(expr)
+        if expr not in self._ranges:
+            self._ranges[expr] = self._range(self.names[expr])
+        return self._ranges[expr]
+
+    def _range_of(self, expr: Expr) -> Interval:
         whole, found = of_type(dtype_of(expr)), None
         if isinstance(expr, tirx.IntImm):
             found = Interval(int(expr.value), int(expr.value))
-        elif isinstance(expr, Var) and expr in self.names:
-            found = self._range(self.names[expr])
         elif isinstance(expr, tirx.Cast) and _is_integer(expr.value):
             found = self._range(expr.value)
         elif len(operands(expr)) == 2 and all(map(_is_integer, operands(expr))):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.idioms.codes import Codes
-from tilec.ir.exprs import cast_to, dtype_of, int_value, same, transform
+from tilec.ir.exprs import cast_to, dtype_of, int_value, may_inline, same, transform
 from tilec.ir.nodes import (
     Alloc,
     Bind,
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 #: Instructions that take longer than a look-up with its place, which other warps' wait for, too.
 _LOOK_UP = 16
+#: What makes a number of a table at most: it is written out.
+_LONGEST = 256
 #: Elements of a thread that are worth a table, if the loop runs once: filling it takes a barrier.
 _WORTH = 32
 _NOTE = "what {} comes to is looked up in a table of {}"
@@ -113,7 +115,9 @@ class _LookUps:
 
         def read(node: Expr) -> Expr | None:
             code = codes.of(node)
-            if code is None or node.same_as(code) or codes.cost(node, code) < _LOOK_UP:
+            if code is None or node.same_as(code) or not _LOOK_UP <= codes.cost(node, code) <= _LONGEST:
+                return None
+            if not may_inline((node,), codes.names):
                 return None
             return tirx.BufferLoad(self._table(codes, node, code, loop).buffer, [cast_to(code, "int32")])
 
