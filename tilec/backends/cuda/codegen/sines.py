@@ -10,7 +10,9 @@ import re
 
 from tilec.lowering.math.sine import COSINE, SINE
 
-_CALLED = re.compile(r"\b(sin|cos)f\b")
+#: Calls, of those of float16 too, which the header makes of these.
+_CALLED = re.compile(r"\b((sin|cos)f|h(sin|cos))\(")
+_NAMED = re.compile(r"\b(sin|cos)f\b")
 _FAR = """
 __device__ __noinline__ float tilec_far_{name}(float x) {{ return {name}f(x); }}
 __device__ __forceinline__ float tilec_{name}(float x) {{
@@ -53,4 +55,4 @@ def with_sines(text: str) -> str:
     """Source whose calls of sinf and cosf are of ours; itself where it has none."""
     if _CALLED.search(text) is None:
         return text
-    return SINES + _CALLED.sub(r"tilec_\1", text)
+    return SINES + _NAMED.sub(r"tilec_\1", text)

@@ -66,3 +66,9 @@ def test_calls_are_of_the_functions_above() -> None:
     assert made.startswith(SINES)
     assert made.endswith("float y = tilec_cos(x) + __sinf(x);")
     assert with_sines("double y = cos(x);") == "double y = cos(x);"
+
+
+def test_what_the_header_names_and_nobody_calls_stays() -> None:
+    header = "TILEC_MATH(hsin, sinf) TILEC_MATH(hcos, cosf) "
+    assert with_sines(header) == header
+    assert with_sines(header + "half y = hsin(x);").endswith("(hcos, tilec_cos) half y = hsin(x);")
