@@ -43,19 +43,25 @@ _PLACES = """\
   %{side}01 = getelementptr i8, ptr %{side}, i64 64
   %{side}10 = getelementptr i8, ptr %{side}, i64 %{side}_down
   %{side}11 = getelementptr i8, ptr %{side}10, i64 64"""
-#: One block over the whole of K: strides and steps in bytes. Rows of ``a`` are ``there`` where they are read
-#: in place, else ``here``: a branch around the call would make loops of two kinds, twice the code.
+#: What a function takes of rows of ``a``: they are ``there`` where they are read in place, else ``here``. A
+#: branch around the call would make loops of two kinds, twice the code.
+_ROWS_OF_A = {
+    "a_numbers": "ptr %here, i64 %here_stride, ptr %there, i64 %there_stride, i32 %in_place, i64 %a_step",
+    "a_placed": """\
+  %placed = icmp ne i32 %in_place, 0
+  %a = select i1 %placed, ptr %there, ptr %here
+  %a_stride = select i1 %placed, i64 %there_stride, i64 %here_stride
+  %a_down = shl i64 %a_stride, 4""",
+}
+#: One block over the whole of K: strides and steps in bytes.
 _BLOCK = """
 define internal i32 @tilec_{name}_{rows}x{cols}{past}(
-    ptr %here, i64 %here_stride, ptr %there, i64 %there_stride, i32 %in_place, i64 %a_step,
+    {a_numbers},
     ptr %b, i64 %b_stride, i64 %b_step, i64 %b_across,
     ptr %c, i64 %c_stride, ptr %out, i64 %out_stride, i64 %steps, i32 %clear)
     noinline nounwind {{
 entry:
-  %placed = icmp ne i32 %in_place, 0
-  %a = select i1 %placed, ptr %there, ptr %here
-  %a_stride = select i1 %placed, i64 %there_stride, i64 %here_stride
-  %a_down = shl i64 %a_stride, 4
+{a_placed}
 {places}
   %cleared = icmp ne i32 %clear, 0
   br i1 %cleared, label %zero, label %load
@@ -86,14 +92,11 @@ end:
 #: its steps, so that each panel is loaded once for both rows, and ``a`` once for all panels.
 _HELD = """
 define internal i32 @tilec_{name}_held{steps}{past}(
-    ptr %here, i64 %here_stride, ptr %there, i64 %there_stride, i32 %in_place, i64 %a_step,
+    {a_numbers},
     ptr %b, i64 %b_stride, i64 %b_step, i64 %b_across, ptr %out, i64 %out_stride, i64 %panels)
     noinline nounwind {{
 entry:
-  %placed = icmp ne i32 %in_place, 0
-  %a = select i1 %placed, ptr %there, ptr %here
-  %a_stride = select i1 %placed, i64 %there_stride, i64 %here_stride
-  %a_down = shl i64 %a_stride, 4
+{a_placed}
   %out_down = shl i64 %out_stride, 4
   %a00 = getelementptr i8, ptr %a, i64 0
   %a01 = getelementptr i8, ptr %a, i64 %a_step
@@ -154,6 +157,7 @@ def _block(name: str, rows: int, cols: int, past: bool) -> str:
         )
 
     return _BLOCK.format(
+        **_ROWS_OF_A,
         name=name,
         rows=rows,
         cols=cols,
@@ -182,6 +186,7 @@ def _held(name: str, steps: int, past: bool) -> str:
         *(_call("tilestored64", row, f"ptr %out{row}", "i64 %out_stride") for row in rows),
     ]
     return _HELD.format(
+        **_ROWS_OF_A,
         name=name,
         steps=steps,
         past=PAST if past else "",
