@@ -77,8 +77,10 @@ class _Crew:
                 found = self._found.get()
                 if isinstance(found, Exception):
                     raise found
-                left -= found is None
-                yield from () if found is None else (found,)
+                if found is None:
+                    left -= 1
+                else:
+                    yield found
         finally:
             self._ended.set()
             for worker in tuple(self._working):
