@@ -81,6 +81,7 @@ class Session:
         self._authors = authors(request.manifest) if request.manifest is not None else {}
         self._library = load_library(request.path)
         self._device = device_named(request.device)
+        self._features = tuple(native_target().features) if self._device.on_host else ()
         if not self._device.on_host:
             require_device(self._device, "verify")
         self._oracles: dict[str, Oracle] = {}
@@ -99,7 +100,8 @@ class Session:
             author = self._authors.get(kernel.name, Author())
             self._oracles[kernel.name] = Oracle(kernel, author, self._device)
         call, oracle = self._library.kernels[kernel.name], self._oracles[kernel.name]
-        return _LibraryWalk(kernel, variant, oracle, call, self._request.seed, self._device, announce)
+        seed, device, features = self._request.seed, self._device, self._features
+        return _LibraryWalk(kernel, variant, oracle, call, seed, device, features, announce)
 
 
 class _LibraryWalk(Walk):
@@ -113,11 +115,11 @@ class _LibraryWalk(Walk):
         call: loader.Kernel,
         seed: int,
         device: Device,
+        features: tuple[str, ...],
         announce: Announce,
     ) -> None:
         target = parse_target(variant.target)
         units = limits_of(target, device.facts()).units
-        features = native_target().features if device.on_host else ()
         super().__init__(kernel, variant, oracle, seed, str(device), units, features)
         self._call, self._announce, self._place = call, announce, device
 
