@@ -81,7 +81,7 @@ class Session:
         self._authors = authors(request.manifest) if request.manifest is not None else {}
         self._library = load_library(request.path)
         self._device = device_named(request.device)
-        self._features = tuple(native_target().features) if self._device.on_host else ()
+        self._features = native_target().features if self._device.on_host else ()
         if not self._device.on_host:
             require_device(self._device, "verify")
         self._oracles: dict[str, Oracle] = {}
