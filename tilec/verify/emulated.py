@@ -6,7 +6,7 @@ the library carries, by this version of tilec.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tilec.backends.base import limits_of
@@ -14,15 +14,13 @@ from tilec.errors import EmulationError
 from tilec.portable.guarded import Guarded
 from tilec.targets import parse_target
 from tilec.trials.facts import KernelFacts, VariantFacts
-from tilec.trials.library import read_facts
-from tilec.trials.oracle import Author, Oracle, authors
 from tilec.trials.shapes import MOST_ELEMENTS
-from tilec.verify.results import CaseResult
-from tilec.verify.session import Request, Session
+from tilec.verify.session import LibrarySession, Request, Session
 from tilec.verify.walk import Announce, Walk
 
 if TYPE_CHECKING:
     from tilec.emulate import EmulatedKernel
+    from tilec.trials.oracle import Oracle
 
 #: Cases of one variant, and blocks of a case beside the first: an emulated device is slow.
 _MOST_CASES = 3
@@ -30,46 +28,21 @@ _MOST_BLOCKS = 64
 _FAILED = 1
 
 
-def session_of(request: Request) -> Session | EmulatedSession:
+def session_of(request: Request) -> Session:
     """What a request is for, in this process."""
-    return EmulatedSession(request) if request.emulate else Session(request)
+    return EmulatedSession(request) if request.emulate else LibrarySession(request)
 
 
-class EmulatedSession:
-    """The variants for GPUs of a library, which is read and not loaded."""
+class EmulatedSession(Session):
+    """The variants for GPUs of a library, which is read and not loaded. No case is announced: the emulator
+    ends by itself. UnsupportedError for an instruction that it does not know."""
 
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self._facts = read_facts(request.path)
-        self._authors = authors(request.manifest) if request.manifest is not None else {}
-        self._oracles: dict[str, Oracle] = {}
-
-    def results(self, variant: int, announce: Announce) -> Iterator[CaseResult]:
-        """The cases of the variant of an id. None is announced: the emulator ends by itself.
-
-        Raises:
-            UnsupportedError: its code has an instruction that the emulator does not know.
-        """
-        for kernel in self._facts:
-            for found in kernel.variants:
-                if found.id == variant:
-                    yield from emulated_results(kernel, found, self._oracle(kernel), self._request)
-
-    def _oracle(self, kernel: KernelFacts) -> Oracle:
-        if kernel.name not in self._oracles:
-            self._oracles[kernel.name] = Oracle(kernel, self._authors.get(kernel.name, Author()))
-        return self._oracles[kernel.name]
+    def walk(self, kernel: KernelFacts, variant: VariantFacts, announce: Announce) -> EmulatedWalk:
+        """On the emulator."""
+        return EmulatedWalk(kernel, variant, self.oracle(kernel), self.request.seed)
 
 
-def emulated_results(
-    kernel: KernelFacts, variant: VariantFacts, oracle: Oracle, request: Request
-) -> Iterator[CaseResult]:
-    """The results of a variant that has code for GPUs."""
-    walk = _EmulatedWalk(kernel, variant, oracle, request.seed)
-    return walk.results(request.dims, request.values)
-
-
-class _EmulatedWalk(Walk):
+class EmulatedWalk(Walk):
     """Calls a variant on the emulator."""
 
     most_cases = _MOST_CASES

@@ -68,8 +68,9 @@ def verify_library(
         if set(dims or ()) != set(kernel.dims):
             raise InputError(f"{kernel.name} has the dims {', '.join(kernel.dims)}", remedy="give each one")
     source = Path(manifest) if manifest is not None else None
-    request = Request(library, source, dims, seed, str(device_named(device)), values, emulate)
-    at_once = jobs if device_named(device).on_host else 1
+    place = device_named(device)
+    request = Request(library, source, dims, seed, str(place), values, emulate)
+    at_once = jobs if place.on_host else 1
     found = run_isolated(request, chosen, jobs=at_once) if isolated else _run_here(request, chosen)
     results: dict[int, list[CaseResult]] = {each.id: [] for _, each in chosen}
     for result in found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,35 +73,51 @@ def choose(
     return fitting
 
 
-class Session:
-    """A library loaded here. Expectations are shared between variants with the same tile IR."""
+class Session(ABC):
+    """The variants of a library, wherever they run. Expectations are shared between variants with the same
+    tile IR."""
 
     def __init__(self, request: Request) -> None:
-        self._request = request
-        self._facts = {kernel.name: kernel for kernel in read_facts(request.path)}
+        self.request = request
+        self._facts = read_facts(request.path)
         self._authors = authors(request.manifest) if request.manifest is not None else {}
+        self._oracles: dict[str, Oracle] = {}
+
+    def results(self, variant: int, announce: Announce) -> Iterator[CaseResult]:
+        """The cases of the variant of an id, each announced before the library runs."""
+        for kernel in self._facts:
+            for found in kernel.variants:
+                if found.id == variant:
+                    walk = self.walk(kernel, found, announce)
+                    yield from walk.results(self.request.dims, self.request.values)
+
+    @abstractmethod
+    def walk(self, kernel: KernelFacts, variant: VariantFacts, announce: Announce) -> Walk:
+        """What goes through the cases of a variant."""
+
+    def oracle(self, kernel: KernelFacts, device: Device | None = None) -> Oracle:
+        """That of all variants of a kernel."""
+        if kernel.name not in self._oracles:
+            author = self._authors.get(kernel.name, Author())
+            self._oracles[kernel.name] = Oracle(kernel, author, device)
+        return self._oracles[kernel.name]
+
+
+class LibrarySession(Session):
+    """A library loaded here."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
         self._library = load_library(request.path)
         self._device = device_named(request.device)
         self._features = native_target().features if self._device.on_host else ()
         if not self._device.on_host:
             require_device(self._device, "verify")
-        self._oracles: dict[str, Oracle] = {}
 
-    def results(self, variant: int, announce: Announce) -> Iterator[CaseResult]:
-        """The cases of the variant of an id."""
-        for kernel in self._facts.values():
-            for found in kernel.variants:
-                if found.id == variant:
-                    yield from self._walk(kernel, found, announce).results(
-                        self._request.dims, self._request.values
-                    )
-
-    def _walk(self, kernel: KernelFacts, variant: VariantFacts, announce: Announce) -> _LibraryWalk:
-        if kernel.name not in self._oracles:
-            author = self._authors.get(kernel.name, Author())
-            self._oracles[kernel.name] = Oracle(kernel, author, self._device)
-        call, oracle = self._library.kernels[kernel.name], self._oracles[kernel.name]
-        seed, device, features = self._request.seed, self._device, self._features
+    def walk(self, kernel: KernelFacts, variant: VariantFacts, announce: Announce) -> _LibraryWalk:
+        """Through the library's own calls."""
+        call, oracle = self._library.kernels[kernel.name], self.oracle(kernel, self._device)
+        seed, device, features = self.request.seed, self._device, self._features
         return _LibraryWalk(kernel, variant, oracle, call, seed, device, features, announce)
 
 

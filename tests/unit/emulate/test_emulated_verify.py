@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from emulated import kernel_of
 
@@ -12,8 +10,7 @@ from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
 from tilec.trials.facts import facts_of
 from tilec.trials.oracle import Author, Oracle
-from tilec.verify.emulated import emulated_results
-from tilec.verify.session import Request
+from tilec.verify.emulated import EmulatedWalk
 
 
 @pytest.fixture(params=["sm_80", "compute_80", "sm_90a"])
@@ -25,14 +22,14 @@ def chosen(request):
 
 
 def test_variants_pass(chosen):
-    results = list(emulated_results(*chosen, Request(Path("none"))))
+    results = list(EmulatedWalk(*chosen, seed=0).results(None))
     assert [result.values for result in results] == ["random"] * 3 + ["special"]
     assert all(result.passed and result.oracle == "interpreter" for result in results)
     assert results[0].device == "emulated"
 
 
 def test_one_case(chosen):
-    (result,) = emulated_results(*chosen, Request(Path("none"), dims={"M": 5, "N": 8, "K": 16}))
+    (result,) = EmulatedWalk(*chosen, seed=0).results({"M": 5, "N": 8, "K": 16})
     assert result.passed
     assert "--emulate" in result.command("lib.so")
 
@@ -42,6 +39,6 @@ def test_hazard_fails_the_case(chosen, monkeypatch):
         raise EmulationError("race: warp 0 writes what warp 1 reads")
 
     monkeypatch.setattr(EmulatedKernel, "__call__", stopped)
-    (result,) = emulated_results(*chosen, Request(Path("none"), dims={"M": 5, "N": 8, "K": 16}))
+    (result,) = EmulatedWalk(*chosen, seed=0).results({"M": 5, "N": 8, "K": 16})
     assert result.outcome == "failed"
     assert "race" in result.detail

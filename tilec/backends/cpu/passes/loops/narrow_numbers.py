@@ -10,7 +10,7 @@ else has 16 bits, too: what it may hold is known where loops add to it a known n
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from math import prod
@@ -21,11 +21,12 @@ from tvm.ir import TensorLoad
 
 from tilec.ir.analysis.known_trips import known_trips
 from tilec.ir.analysis.numbers.intervals import Interval
-from tilec.ir.exprs import cast_to, dtype_of, transform, variables_of
+from tilec.ir.exprs import cast_to, dtype_of, transform
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Alloc, Bind, Block, For, If, Parallel, Stmt, Store, children, walk, with_children
-from tilec.ir.traits import Rewriter, buffers, defined, expressions
+from tilec.ir.traits import Rewriter, buffers, defined
 from tilec.lowering.analysis.accumulations import accumulation
+from tilec.lowering.analysis.idle_names import without_idle
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.narrow import NARROW, WIDE, WORD, Narrowing, computes
 from tilec.lowering.passes.base import BlockPass
@@ -57,14 +58,7 @@ def _narrowed(loop: Parallel) -> Stmt:
         body = made.block(loop.body)
         met = {buffer for stmt in walk(body) if not isinstance(stmt, Alloc) for buffer in buffers(stmt)}
         left = [variable for variable in variables if variable not in met]
-    return with_children(loop, [_without_idle(body, {*made.work.twins, *made.work.twins.values()})])
-
-
-def _without_idle(body: Block, names: Container[Var]) -> Block:
-    """A block without those of ``names`` that nobody reads."""
-    used = set(variables_of(expr for stmt in walk(body) for expr in expressions(stmt)))
-    idle = {stmt.var for stmt in walk(body) if isinstance(stmt, Bind) and stmt.var in names} - used
-    return _without_idle(_Without(idle).block(body), names) if idle else body
+    return with_children(loop, [without_idle(body, {*made.work.twins, *made.work.twins.values()})])
 
 
 def _is_wide(alloc: Alloc) -> bool:
@@ -80,19 +74,6 @@ def _is_cut(node: Expr) -> bool:
 def _computed(stmt: Stmt) -> Iterator[Expr]:
     """The nodes of what a statement stores and names, indices left out."""
     return (node for node in walk_expr(stmt.value)) if isinstance(stmt, (Store, Bind)) else iter(())
-
-
-class _Without(Rewriter):
-    """Statements without some names."""
-
-    def __init__(self, names: Container[Var]) -> None:
-        super().__init__()
-        self._names = names
-
-    def stmts(self, stmt: Stmt) -> Block:
-        """Nothing in place of such a name."""
-        idle = isinstance(stmt, Bind) and stmt.var in self._names
-        return () if idle else super().stmts(stmt)
 
 
 class _Narrow(Rewriter):

@@ -1,4 +1,4 @@
-"""Statements over matrices in registers, as those over the transposed ones: ``C.T = B.T @ A.T``.
+"""Statements over matrices, as those over the transposed ones: ``C.T = B.T @ A.T``.
 
 Products, reductions (along the other axis), fills and loops follow; a copy of which one side alone is turned
 becomes a loop. wgmma has 64 rows at least and 8 columns: few rows are many columns that way.
@@ -28,34 +28,36 @@ T = TypeVar("T")
 
 def with_transposed(launch: Launch, fragments: Iterable[Var]) -> Launch:
     """The launch with its ``fragments``, each of a matrix, holding it transposed."""
-    turned = {fragment: _transposed(fragment) for fragment in fragments}
-    return replace(launch, body=_Turned(turned).block(launch.body))
+    turned = {fragment: transposed(fragment) for fragment in fragments}
+    return replace(launch, body=Turned(turned).block(launch.body))
 
 
 def turned_product(stmt: Gemm) -> Gemm:
     """A product whose sums are transposed, in a fragment of its own: ``C.T = B.T @ A.T``."""
-    c = _exchanged(stmt.c, _transposed(stmt.c.buffer))
+    c = _exchanged(stmt.c, transposed(stmt.c.buffer))
     return replace(stmt, a=stmt.b, b=stmt.a, c=c, trans_a=not stmt.trans_b, trans_b=not stmt.trans_a)
 
 
-def _transposed(fragment: Var) -> Var:
-    shape, name = _swapped(fragment.shape), str(fragment.name)
-    return tirx.decl_buffer(shape, str(fragment.dtype), name=name, scope=fragment.scope())
+def transposed(matrix: Var) -> Var:
+    """What holds a matrix transposed."""
+    shape, strides = swapped(matrix.shape), swapped(matrix.strides) if len(matrix.strides) else None
+    name, scope = str(matrix.name), matrix.scope()
+    return tirx.decl_buffer(shape, str(matrix.dtype), name=name, scope=scope, strides=strides)
 
 
 def _exchanged(region: Region, buffer: Var) -> Region:
     """A region of a matrix where it lies transposed, in ``buffer``."""
-    return Region(buffer, _swapped(region.start), _swapped(region.extent))
+    return Region(buffer, swapped(region.start), swapped(region.extent))
 
 
-def _swapped(axes: Sequence[T]) -> tuple[T, ...]:
-    """Sizes or indices with those of rows and columns exchanged."""
+def swapped(axes: Sequence[T]) -> tuple[T, ...]:
+    """Sizes, strides or indices with those of rows and columns exchanged."""
     *lead, row, column = axes
     return (*lead, column, row)
 
 
-class _Turned(Rewriter):
-    """Statements that have matrices transposed, in the fragments that ``turned`` gives for theirs."""
+class Turned(Rewriter):
+    """Statements that have matrices transposed, in the buffers that ``turned`` gives for theirs."""
 
     def __init__(self, turned: Mapping[Var, Var]) -> None:
         super().__init__()
@@ -103,15 +105,15 @@ class _Turned(Rewriter):
     def _element_read(self, node: Expr) -> Expr | None:
         if not isinstance(node, TensorLoad) or node.source not in self._turned:
             return None
-        indices = _swapped([*map(self.expr, node.indices)])
+        indices = swapped([*map(self.expr, node.indices)])
         return tirx.BufferLoad(self._turned[node.source], list(indices))
 
     def element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
         """An element that a statement names, at its transposed place."""
-        return (self._turned[buffer], _swapped(indices)) if buffer in self._turned else (buffer, indices)
+        return (self._turned[buffer], swapped(indices)) if buffer in self._turned else (buffer, indices)
 
     def buffer(self, buffer: Buffer) -> Buffer:
-        """The fragment that holds a matrix transposed."""
+        """The buffer that holds a matrix transposed."""
         return self._turned.get(buffer, buffer)
 
     def defined(self, var: Var) -> Var:

@@ -20,7 +20,6 @@ from tilec.backends.cuda.idioms.codes import Codes
 from tilec.ir.exprs import cast_to, dtype_of, int_value, may_inline, same, transform
 from tilec.ir.nodes import (
     Alloc,
-    Bind,
     Block,
     For,
     Launch,
@@ -33,10 +32,10 @@ from tilec.ir.nodes import (
     walk,
     with_children,
 )
-from tilec.ir.traits import mentioned
 from tilec.lowering.analysis.accesses import values_of
+from tilec.lowering.analysis.idle_names import without_idle
 from tilec.lowering.analysis.roads import with_notes
-from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
+from tilec.lowering.passes.base import LaunchPass
 from tilec.lowering.rewrite import map_block
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ class _LookUps:
 
         before = len(self.notes)
         body = map_block(loop.body, visit)
-        return replace(loop, body=_without_idle(body)) if len(self.notes) > before else loop
+        return replace(loop, body=without_idle(body, codes.names)) if len(self.notes) > before else loop
 
     def _table(self, codes: Codes, expr: Expr, code: Expr, loop: Parallel) -> _Table:
         """One that is there, or a new one."""
@@ -139,16 +138,3 @@ class _LookUps:
         buffer = tirx.decl_buffer((size,), dtype_of(expr), "looked_up", scope="shared.dyn")
         self.tables.append(_Table(buffer, number, codes.meaning(expr, code, number), loop))
         return self.tables[-1]
-
-
-def _without_idle(body: Block) -> Block:
-    """``body`` without names that no statement mentions."""
-    used = {var for stmt in walk(body) for var in _named_by(stmt)}
-    left = rewrite_blocks(
-        body, lambda block: [stmt for stmt in block if not isinstance(stmt, Bind) or stmt.var in used]
-    )
-    return body if len(tuple(walk(left))) == len(tuple(walk(body))) else _without_idle(left)
-
-
-def _named_by(stmt: Stmt) -> set[Var]:
-    return mentioned(stmt) - ({stmt.var} if isinstance(stmt, Bind) else set())

@@ -9,25 +9,22 @@ Copies move neighbours in memory: along the last axis there are none.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from tvm import tirx
-
+from tilec.backends.cuda.analysis.layouts.turned_sums import Turned, swapped, transposed
 from tilec.ir.analysis.aliases import named_in
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Alloc, Copy, Gemm, Kernel, Param, Region, Stmt, TensorParam, walk
-from tilec.ir.traits import Rewriter, buffers
+from tilec.ir.nodes import Alloc, Copy, Gemm, Kernel, Param, Stmt, TensorParam, walk
+from tilec.ir.traits import buffers
 from tilec.lowering.analysis.regions import is_whole
 from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from tvm.ir import Var
 
     from tilec.targets import Target
-
-_Kind = TypeVar("_Kind")
 
 
 class TurnTensors(Pass):
@@ -37,13 +34,11 @@ class TurnTensors(Pass):
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its tensors and tiles turned."""
-        turned = _turned(kernel)
+        turned = {buffer: transposed(buffer) for buffer in _turned(kernel)}
         if not turned:
             return kernel
-        turning = _Turning({buffer: _other_way(buffer) for buffer in turned})
-        return replace(
-            kernel, params=tuple(map(turning.param, kernel.params)), body=turning.block(kernel.body)
-        )
+        params = tuple(_param(param, turned) for param in kernel.params)
+        return replace(kernel, params=params, body=Turned(turned).block(kernel.body))
 
 
 def _turned(kernel: Kernel) -> set[Var]:
@@ -98,46 +93,10 @@ def _is_tile(copy: Copy) -> bool:
     return whole and alike and copy.hints.loop_layout is None
 
 
-def _other_way(buffer: Var) -> Var:
-    shape, strides = _swapped(buffer.shape), _swapped(buffer.strides) if len(buffer.strides) else None
-    name, scope = str(buffer.name), buffer.scope()
-    return tirx.decl_buffer(shape, str(buffer.dtype), name=name, scope=scope, strides=strides)
-
-
-def _swapped(axes: Sequence[_Kind]) -> tuple[_Kind, ...]:
-    *outer, rows, columns = axes
-    return (*outer, columns, rows)
-
-
-class _Turning(Rewriter):
-    """Statements over buffers the other way."""
-
-    def __init__(self, made: dict[Var, Var]) -> None:
-        super().__init__()
-        self._made = made
-
-    def param(self, param: Param) -> Param:
-        """A parameter."""
-        if not isinstance(param, TensorParam) or param.buffer not in self._made:
-            return param
-        assert param.strides is not None
-        extents, strides = _swapped(param.extents), _swapped(param.strides)
-        return replace(param, buffer=self._made[param.buffer], extents=extents, strides=strides)
-
-    def stmt(self, stmt: Stmt) -> Stmt:
-        """A statement; products take turned tiles transposed."""
-        made = super().stmt(stmt)
-        if not isinstance(stmt, Gemm) or not isinstance(made, Gemm):
-            return made
-        turns = (stmt.a.buffer in self._made, stmt.b.buffer in self._made)
-        return replace(made, trans_a=made.trans_a != turns[0], trans_b=made.trans_b != turns[1])
-
-    def region(self, region: Region) -> Region:
-        """A region with its last two axes in the other order."""
-        if region.buffer not in self._made:
-            return super().region(region)
-        return Region(self._made[region.buffer], _swapped(region.start), _swapped(region.extent))
-
-    def defined(self, var: Var) -> Var:
-        """The tile where it is allocated."""
-        return self._made.get(var, var)
+def _param(param: Param, turned: Mapping[Var, Var]) -> Param:
+    """A parameter, transposed where its tensor is."""
+    if not isinstance(param, TensorParam) or param.buffer not in turned:
+        return param
+    assert param.strides is not None
+    extents, strides = swapped(param.extents), swapped(param.strides)
+    return replace(param, buffer=turned[param.buffer], extents=extents, strides=strides)
