@@ -48,10 +48,10 @@ class Suite:
         self._authors = cache(lambda: authors(manifest))
         self.case = cache(self._case)
 
-    def library(self, folder: Path, names: Sequence[str] | None = None) -> Library:
+    def library(self, folder: Path, names: Sequence[str] | None = None, target: str = CPU) -> Library:
         """Its kernels for a CPU, or those ``names``, built into ``folder`` as the manifest says."""
         wanted = self.on_cpus if names is None else list(names)
-        return load(build(self.manifest, folder, targets=[CPU], kernels=wanted).report.library)
+        return load(build(self.manifest, folder, targets=[target], kernels=wanted).report.library)
 
     def _case(self, name: str) -> Case:
         """The kernel ``name``, elaborated once."""

@@ -13,7 +13,7 @@ from breadth import parametrized
 from families import Suite, title
 
 from tilec.portable.loader import Library
-from tilec.targets import Target, parse_target
+from tilec.targets import Target, parse_target, runs_here
 
 Libraries = Callable[[Suite], Library]
 FOLDER = Path(__file__).parent
@@ -66,6 +66,9 @@ RUNNING_ON = [
 ]
 #: Some whose products read registers in loops: packed weights, what threads scale, weights of keys.
 FROM_REGISTERS = ["scaled_in_registers", "int4_pairs", "staged_64_rows", "rows_gathered"]
+#: Some whose numbers of few bits loops of AVX-512 ask for ahead.
+OF_FEW_BITS = ["word_weights", "int4_pairs", "looked_up_weights"]
+AVX512 = "x86-64-v4+vnni+avx512bf16"
 HOPPER = parse_target("sm_90a")
 ON_GPUS = [(suite, name, target) for suite in SUITES for name, target in suite.on_gpus]
 
@@ -92,6 +95,15 @@ def test_the_interpreter_agrees_with_the_reference(suite: Suite, name: str) -> N
 def test_a_library_agrees_with_the_reference(suite: Suite, name: str, libraries: Libraries) -> None:
     case = suite.case(name)
     case.check(case.called_in(libraries(suite)))
+
+
+@parametrized("name", OF_FEW_BITS, fast=["word_weights"])
+def test_numbers_of_few_bits_agree_on_avx512(name: str, tmp_path: Path) -> None:
+    if not runs_here(parse_target(AVX512)):
+        pytest.skip(f"this machine does not run {AVX512}")
+    suite = next(suite for suite in SUITES if name in suite.plans)
+    case = suite.case(name)
+    case.check(case.called_in(suite.library(tmp_path, [name], AVX512)), AVX512)
 
 
 @parametrized(("suite", "name", "target"), ON_GPUS, fast=FIRST, ids=title)

@@ -72,6 +72,8 @@ def _places_of(item: Access, work: Parallel) -> _Places | None:
     sizes = [int_value(size) for size in item.buffer.shape[2:]]
     if count is None or count > _MOST_LANES or None in sizes or item.buffer.strides:
         return None
+    if len(item.indices) < 2:  # all of the tensor is one row
+        return None
     column = _column(item, [size for size in sizes if size is not None])
     (var,) = work.vars
     lanes = [substitute(column, {var: tirx.const(at, dtype_of(var))}) for at in range(count)]
