@@ -10,6 +10,7 @@ from tilec.ir.exprs import int_value
 from tilec.ir.nodes import is_global
 from tilec.ir.roads import Loss
 from tilec.ir.stmt import Aside, At, Block, Defines, Region, Scratch, Stmt, Updates, Writes
+from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import compute_type
 
 if TYPE_CHECKING:
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 #: Rows of ``b`` up to this many elements are a panel as they are.
 _PANEL = 64
+
+#: Panels of ``b`` up to which rows of ``a`` are read in place: so few passes are over before a copy pays.
+FEW_PANELS = 4
+#: Rows up to which a product waits for its ``b`` rather than for multipliers.
+_WAITING_ROWS = 16
 
 
 @dataclass(frozen=True)
@@ -191,6 +197,13 @@ class MicroGemm(Stmt):
         b = self.b.region.buffer
         in_place = self.block.form == "fma" and self.b.panel is None and is_global(b)
         return in_place and not is_panel(b)
+
+    @property
+    def asks_ahead(self) -> bool:
+        """Whether such rows are asked for while others are multiplied: not where many rows share few panels.
+        They wait for each line once, and would take the time for prefetches each time."""
+        rows, columns = static(self.a.region.extent[self.a.row]), static(self.c.extent[-1])
+        return self.reads_rows and (rows <= _WAITING_ROWS or columns > FEW_PANELS * self.block.cols)
 
 
 @dataclass(frozen=True, eq=False)

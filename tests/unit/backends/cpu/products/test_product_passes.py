@@ -213,10 +213,13 @@ def test_rows_that_alias_are_copied() -> None:
     assert far.a.region.buffer.name == "As_rows"
 
 
-def test_rows_that_few_panels_read_are_read_in_place() -> None:
+@pytest.mark.parametrize("rows", [32, 64, 128])
+def test_rows_that_few_panels_read_are_read_in_place(rows: int) -> None:
+    """Whether columns are packed or, of fewer rows, read in place."""
     for width, name in ((128, "A"), (160, "As_rows")):
-        (gemm,) = found(lowered(Product(bM=128, bN=width)), MicroGemm)
+        (gemm,) = found(lowered(Product(bM=rows, bN=width)), MicroGemm)
         assert gemm.a.region.buffer.name == name
+        assert (gemm.b.region.buffer.name == "B") == (rows <= 64)
 
 
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4+avx512bf16", "x86-64-v4+amx", "aarch64+bf16"])
@@ -333,11 +336,13 @@ def test_products_of_few_rows_with_the_weights_of_an_expert_read_them_in_place()
         (Product(bM=16, bN=256), True),
         (Product(bM=1, bN=256), False),
         (Product(bM=128, bN=256), True),
+        (Product(bM=64, bN=160), True),
+        (Product(bM=64, bN=128), False),
         (Product(bM=128, bN=64), False),
         (Product(bM=256, bN=256), False),
         (Product(bM=16, N=64), False),
     ],
-    ids=["in_place", "one_row", "many_rows", "packed", "bands", "panel"],
+    ids=["in_place", "one_row", "many_rows", "more_panels", "few_panels", "packed", "bands", "panel"],
 )
 def test_blocks_ask_for_the_columns_of_the_next_one(product: Product, asks: bool) -> None:
     assert ("B" in _asked_of(code(product))) == asks

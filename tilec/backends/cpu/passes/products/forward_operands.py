@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock, is_panel
+from tilec.backends.cpu.nodes import FEW_PANELS, Matrix, MicroGemm, RegisterBlock, is_panel
 from tilec.backends.cpu.passes.products.select_microkernel import across_block, low_block
 from tilec.backends.cpu.products.blocks.bands import MANY_BLOCKS, MANY_ROWS, has_bands
 from tilec.backends.cpu.products.forms.tile_forms import TILE_FORMS
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 #: Rows of ``a`` up to which a row-major ``b`` is read in place; where the tile has many blocks of columns, so
 #: that the next ones may be asked for in time, it is up to as many as have no bands.
 _FEW_ROWS = 64
-
-#: Panels of ``b`` up to which rows of ``a`` are read in place: so few passes are over before a copy pays.
-_FEW_PANELS = 4
 
 #: Vectors along K from which on a step of it is deep.
 _DEEP = 16
@@ -217,12 +214,12 @@ def _is_worth_rows(gemm: MicroGemm, moved: Matrix, depth: int | Expr) -> bool:
         return _suits_tiles(gemm, buffer) if in_tiles else static(gemm.c.extent[-1]) <= gemm.block.cols
     if str(buffer.dtype) != gemm.computed:
         return False
-    asks = gemm.reads_rows and gemm.block.rows > 1
+    asks = gemm.asks_ahead and gemm.block.rows > 1
     if is_global(gemm.b.region.buffer) and not asks:
         return True
     if moved.row != len(buffer.shape) - 2 or len(buffer.strides):
         return False
-    if static(gemm.c.extent[-1]) <= _FEW_PANELS * gemm.block.cols and not asks:
+    if static(gemm.c.extent[-1]) <= FEW_PANELS * gemm.block.cols and not asks:
         return True
     pitch = int_value(buffer.shape[-1])
     return pitch is not None and pitch * element_bytes(str(buffer.dtype)) % _ALIASING != 0

@@ -337,7 +337,7 @@ class RegisterTile:
         """Whether columns of ``b`` are asked for while others are multiplied: where it is read where it lies,
         row by row in short pieces, which no prefetcher of a CPU follows."""
         whole = self.rest is None and self.block.cols == self.gemm.block.cols
-        return whole and self.gemm.reads_rows and (self.block.rows > 1 or self._has_long_rows())
+        return whole and self.gemm.asks_ahead and (self.block.rows > 1 or self._has_long_rows())
 
     def _asked(self, k: Expr, count: int) -> list[tirx.Stmt]:
         """Asks for the rows of ``b`` of ``count`` steps in the next block of columns. Several blocks of rows
