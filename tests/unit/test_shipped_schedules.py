@@ -84,6 +84,16 @@ def test_few_rows_take_tiles_of_their_size(rows: int, kernel: str) -> None:
     assert variant.config["bM"] == tile
 
 
+@pytest.mark.parametrize(("rows", "tile"), [(1, 4), (4, 4), (5, 16), (16, 16)])
+@pytest.mark.parametrize("depth", [1024, 1040])
+def test_up_to_four_rows_of_bytes_leave_the_matrix_unit_idle(rows: int, tile: int, depth: int) -> None:
+    target = "x86-64-v4+vnni+avx512bf16+amx"
+    (plan,) = load_manifest(MANIFEST, targets=[target], kernels=["linear_int8"]).kernels
+    variant = Server(plan, target).service({"M": rows, "N": 4096, "K": depth}).variant
+    assert variant is not None
+    assert variant.config["bM"] == tile
+
+
 #: Of float32 products: few and many rows, few and many columns, short and long K, and none a round number.
 PRODUCTS = (
     (3, 960, 6543),
