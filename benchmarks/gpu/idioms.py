@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -190,12 +190,12 @@ class Row:
         return {"run": self.run.label, "plain": plain, "torch": self.torch, "same": self.same}
 
 
-def read_rows() -> list[Row]:
-    """One row for each idiom."""
+def read_rows(dims_of: Callable[[KernelPlan], dict[str, int]] | None = None) -> list[Row]:
+    """One row for each idiom, at the dims that ``dims_of`` says; None: those that are timed on GPUs."""
     plans = {plan.name: plan for manifest in MANIFESTS for plan in load_manifest(manifest).kernels}
     idioms = [plan for manifest in MANIFESTS[:-1] for plan in load_manifest(manifest).kernels]
     work = tomllib.loads((HERE / "idioms_work.toml").read_text())["work"]
-    return [_row(plan, plans, work) for plan in idioms]
+    return [_row(plan, plans, work, dims_of or timed_dims) for plan in idioms]
 
 
 def read_ceilings() -> dict[str, Run]:
@@ -209,14 +209,19 @@ def _ceiling(plan: KernelPlan) -> Run:
     return Run(plan, timed_dims(plan), 0)
 
 
-def _row(plan: KernelPlan, plans: Mapping[str, KernelPlan], work: list[dict[str, Any]]) -> Row:
+def _row(
+    plan: KernelPlan,
+    plans: Mapping[str, KernelPlan],
+    work: list[dict[str, Any]],
+    dims_of: Callable[[KernelPlan], dict[str, int]],
+) -> Row:
     own = _work(work, plan.name)
-    dims = timed_dims(plan)
+    dims = dims_of(plan)
     run = Run(plan, dims, _flops(own, dims))
     plain = own.get("plain")
     if plain in (None, plan.name):
         return Row(run, None, own.get("torch"), own.get("same", False))
-    beside = timed_dims(plans[plain])
+    beside = dims_of(plans[plain])
     beside = dims if dims.keys() == beside.keys() else beside  # the same shape where it has the same dims
     form = Run(plans[plain], beside, _flops(_work(work, plain), beside))
     return Row(run, form, own.get("torch"), own.get("same", False))

@@ -3,6 +3,7 @@ what can be prepared is done before. ``torch_forward`` is taken off the time of 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -41,7 +42,7 @@ def int8_nt(t: Tensors) -> Calls:
 
 def fp8_nt(t: Tensors) -> Calls:
     """One scale for each operand."""
-    one = torch.ones((), device="cuda")
+    one = torch.ones((), device=t["A"].device)
     return {
         "torch": lambda: torch._scaled_mm(
             t["A"], t["B"].T, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
@@ -133,13 +134,18 @@ def _operands(t: Tensors, order: str) -> list[torch.Tensor]:
     return [each.transpose(1, 2) for each in found] if order == "bshd" else found
 
 
+def _fastest(q: torch.Tensor) -> contextlib.AbstractContextManager[None]:
+    """cuDNN on a GPU; on a CPU torch chooses."""
+    return sdpa_kernel(SDPBackend.CUDNN_ATTENTION) if q.is_cuda else contextlib.nullcontext()
+
+
 def _attention(order: str, causal: bool) -> Callable[[Tensors], Calls]:
     def peer(t: Tensors) -> Calls:
         q, k, v = _operands(t, order)
         grouped = q.shape[1] != k.shape[1]
 
         def call() -> torch.Tensor:
-            with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            with _fastest(q):
                 return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
 
         return {"torch": call}
@@ -154,7 +160,7 @@ def attention_backward(t: Tensors) -> Calls:
     grouped = q.shape[1] != k.shape[1]
 
     def forward() -> torch.Tensor:
-        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        with _fastest(q):
             return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
 
     return {"torch": lambda: torch.autograd.grad(forward(), (q, k, v), given), "torch_forward": forward}
