@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,12 @@ def test_integers_take_the_columns_that_their_instruction_has(columns, fits):
     reason = no_roles(lower(kernel, SM90A, until="assign_roles").launches[0])
     assert (reason is None) == fits
     assert fits or "columns of integers" in str(reason)
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_launches_that_begin_early_load_scales_by_each_lane_for_itself(early):
+    """Those of columns, which a warp loads from one place, go to a uniform register else."""
+    text = cuda.source(to_tir(lower(blocks(pdl=early), SM90A), SM90A), SM90A, "blocks")
+    reads = re.findall(r"[aw]_scale_ptr\[.*", text)
+    assert len(reads) > 8
+    assert all(("own_zero" in read) == early for read in reads)

@@ -20,7 +20,8 @@ class MatmulContext(TileContext):
     """``loader`` is the number of a thread among those that load, ``is_last`` whether a block's tile is its
     last one, ``present`` whether it lies in the grid, None where all do, ``crossed`` whether the tiles of its
     pair lie along the other axis (`TileOrder`), ``band_bits`` the bits of a tile's number in its band, None
-    where bands have the width that `TileOrder` says."""
+    where bands have the width that `TileOrder` says; ``begins_early``: the launch may begin before the one in
+    front has ended."""
 
     order: TileOrder
     loader: Expr = field(default_factory=lambda: tirx.const(0, "int32"))
@@ -28,3 +29,4 @@ class MatmulContext(TileContext):
     present: Expr | None = None
     crossed: Expr | None = None
     band_bits: Expr | None = None
+    begins_early: bool = False

@@ -161,6 +161,7 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
             ring=ring,
             staging_bytes=staging,
             order=order,
+            begins_early=self._begins_early,
         )
 
     # ---- the function ----
