@@ -31,7 +31,9 @@ _S0, _S1, _S2 = _digits(SINE)
 _C0, _C1, _C2 = _digits(COSINE)
 #: The sine of x and further quarter turns, for |x| < 1e5: quarters, which are the low bits of a sum with
 #: 1.5 2^23, are taken off in three parts, the first of which leaves an exact rest (Cody and Waite, Software
-#: manual for the elementary functions, 1980). The parts are positive, and so is no quarter: -0 stays -0.
+#: manual for the elementary functions, 1980). The parts are positive, and so is no quarter: -0 stays -0, also
+#: times a factor near 1. A rest plus a product, off by less (1.6 ulp for 2), would need its sign copied: of
+#: 2^26 numbers, a sine and a cosine each, an H200 makes so 151 us, 139.5 as here, as CUDA's functions do.
 _WAVE = f"""
 __device__ __forceinline__ float tilec_wave(float x, int further) {{
   float shifted = fmaf(x, 0x1.45f306p-1f, 0x1.8p+23f), quarters = shifted - 0x1.8p+23f;
@@ -40,10 +42,9 @@ __device__ __forceinline__ float tilec_wave(float x, int further) {{
   rest = fmaf(quarters, -0x1.84698ap-48f, rest);
   int quadrant = __float_as_int(shifted) + further;
   float square = rest * rest;
-  float sine = fmaf(rest * square, fmaf(fmaf({_S2}, square, {_S1}), square, {_S0}), rest);
-  float cosine = fmaf(square * square, fmaf(fmaf({_C2}, square, {_C1}), square, {_C0}),
-                      fmaf(-0.5f, square, 1.0f));
-  float wave = quadrant & 1 ? cosine : copysignf(sine, rest);
+  float sine = rest * fmaf(fmaf(fmaf({_S2}, square, {_S1}), square, {_S0}), square, 1.0f);
+  float cosine = fmaf(fmaf(fmaf(fmaf({_C2}, square, {_C1}), square, {_C0}), square, -0.5f), square, 1.0f);
+  float wave = (quadrant & 1) == 0 ? sine : cosine;
   return quadrant & 2 ? -wave : wave;
 }}
 """
