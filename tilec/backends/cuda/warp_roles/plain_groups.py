@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tvm import tirx
-
 from tilec.backends.cuda.analysis.trips.peeled_trips import with_first_trips
+from tilec.backends.cuda.analysis.trips.ring_tiles import OneStage, is_one_stage
 from tilec.backends.cuda.warp_roles.twin_groups import with_joined_twins
 from tilec.errors import CompileError, UnsupportedError
 from tilec.ir.analysis.threads.counters import counted_once
@@ -27,11 +26,8 @@ from tilec.ir.nodes import (
     Kernel,
     Launch,
     Pipelined,
-    Region,
     Stmt,
-    children,
     walk,
-    with_children,
 )
 from tilec.ir.nodes.barriers import BulkLoad, Group
 from tilec.ir.traits import buffers, loads_of, regions
@@ -98,18 +94,12 @@ def _stages(tile: Var, body: Block) -> int | None:
     names = computed_values_of(walk(body))
     stages = [inlined(region.start[0], names) for region in named]
     first = users[0]
-    fills = isinstance(first, Copy) and first.dst.buffer.same_as(tile) and _is_one_stage(first.dst)
+    fills = isinstance(first, Copy) and first.dst.buffer.same_as(tile) and is_one_stage(first.dst)
     alike = all(
         int_value(region.extent[0]) == 1 and same(stage, stages[0])
         for region, stage in zip(named, stages, strict=True)
     )
     return int_value(tile.shape[0]) if fills and alike and _around(body, users) else None
-
-
-def _is_one_stage(region: Region) -> bool:
-    """Whether a region is one stage of its tile, and all of it."""
-    rest = zip(region.start[1:], region.extent[1:], region.buffer.shape[1:], strict=True)
-    return all(int_value(start) == 0 and int_value(extent) == int_value(size) for start, extent, size in rest)
 
 
 def _around(body: Block, users: list[Stmt]) -> bool:
@@ -118,37 +108,21 @@ def _around(body: Block, users: list[Stmt]) -> bool:
     return any(all(any(user is inner for inner in walk(loop.body)) for user in users) for loop in loops)
 
 
-class _Stages:
+class _Stages(OneStage):
     """Takes the stages out of tiles, and gives them to the loops that fill them."""
 
     def __init__(self, stages: dict[Var, int]) -> None:
+        super().__init__(stages)
         self._stages = stages
-        self._tiles = {tile: _one(tile) for tile in stages}
 
-    def block(self, block: Block) -> Block:
-        """The rewritten statements."""
-        return tuple(self._stmt(stmt) for stmt in block)
-
-    def _stmt(self, stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Alloc) and stmt.buffer in self._tiles:
-            return replace(stmt, buffer=self._tiles[stmt.buffer])
-        if isinstance(stmt, (For, Pipelined)) and _is_straight(stmt) and _loads_and_multiplies(stmt):
-            inner = [self._stages.get(name, _STAGES) for part in stmt.body for name in _filled(part)]
-            body = self.block(stmt.body)
-            return Pipelined(stmt.var, stmt.start, stmt.stop, body, max(inner, default=_STAGES), loc=stmt.loc)
-        made = with_children(stmt, [self.block(inner) for inner in children(stmt)])
-        changes = {
-            name: self._region(value) for name, value in vars(made).items() if isinstance(value, Region)
-        }
-        return replace(made, **changes) if changes else made  # type: ignore[arg-type]
-
-    def _region(self, region: Region) -> Region:
-        tile = self._tiles.get(region.buffer)
-        return region if tile is None else Region(tile, region.start[1:], region.extent[1:])
-
-
-def _one(tile: Var) -> Var:
-    return tirx.decl_buffer(tile.shape[1:], str(tile.dtype), str(tile.name), scope=str(tile.scope()))
+    def stmt(self, stmt: Stmt) -> Stmt:
+        """A rewritten statement."""
+        loop = stmt if isinstance(stmt, (For, Pipelined)) else None
+        if loop is None or not _is_straight(loop) or not _loads_and_multiplies(loop):
+            return super().stmt(stmt)
+        inner = [self._stages.get(name, _STAGES) for part in loop.body for name in _filled(part)]
+        body = self.block(loop.body)
+        return Pipelined(loop.var, loop.start, loop.stop, body, max(inner, default=_STAGES), loc=loop.loc)
 
 
 def _filled(stmt: Stmt) -> Iterator[Var]:

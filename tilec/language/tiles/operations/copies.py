@@ -71,7 +71,8 @@ def async_copy(
     annotations: Any = None,
     loop_layout: Any = None,
 ) -> None:
-    """A copy from global into shared memory that a later wait completes; here it is complete at once."""
+    """A copy from global into shared memory that a later wait completes. Nobody relies on it before, so that
+    it means what `copy` does; how far ahead of its use it begins is up to the target."""
     if (
         box(src, "T.async_copy").buffer.scope() != "global"
         or box(dst, "T.async_copy").buffer.scope() != "shared.dyn"
