@@ -44,7 +44,7 @@ class LowerThreads(LaunchPass):
             launch = _filled_up(launch)
         if ends or launch.threads != shape:
             launch = replace(launch, body=going_along(launch, ThreadGrid.of(launch).number))
-        if not any(map(_is_for_all, walk(launch.body))):
+        if not any(map(is_for_all, walk(launch.body))):
             return launch
         rooms: list[Alloc] = []
 
@@ -75,7 +75,7 @@ def _filled_up(launch: Launch) -> Launch:
     return replace(launch, threads=shape, thread_vars=row, body=(*binds, rest))
 
 
-def _is_for_all(stmt: Stmt) -> bool:
+def is_for_all(stmt: Stmt) -> bool:
     """Whether threads of several warps tell each other something by a statement."""
     return isinstance(stmt, ThreadReduce) or (isinstance(stmt, Lane) and stmt.kind in _VOTES)
 

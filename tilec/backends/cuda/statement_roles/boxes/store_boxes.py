@@ -51,7 +51,14 @@ class StoreBoxes(Pass):
         """The kernel with its stores."""
         if not has_tma(target) or kernel.option(NO_ROLES) is not None:
             return kernel
-        return rewrite_launches(kernel, lambda launch: _Stores(kernel, launch, target).run())
+        return rewrite_launches(kernel, lambda launch: _stored(kernel, launch, target))
+
+
+def _stored(kernel: Kernel, launch: Launch, target: Target) -> Launch:
+    """A launch with its stores; as it is where a thread may tell other blocks of what is stored, which boxes
+    would bring later."""
+    tells = launch.thread_vars and any(isinstance(stmt, Atomic) for stmt in walk(launch.body))
+    return launch if tells else _Stores(kernel, launch, target).run()
 
 
 class _Staged(NamedTuple):

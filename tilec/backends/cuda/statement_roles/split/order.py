@@ -30,8 +30,13 @@ _BLOCKS = 132
 def walks(launch: Launch, program: Program, threads: int, guarded: bool = False) -> bool:
     """Whether blocks stay and take tile after tile: where one block has a multiprocessor's registers to
     itself, so that its loads run ahead of its results, and all tiles take about as long; ``guarded``: those
-    that pass the launch's guard."""
-    if launch.schedule.persistent is False or handed_on(threads // WARPGROUP, ()) is None:
+    that pass the launch's guard. Blocks whose author names threads may wait for others: they come as the
+    hardware has them."""
+    if (
+        launch.thread_vars
+        or launch.schedule.persistent is False
+        or handed_on(threads // WARPGROUP, ()) is None
+    ):
         return False
     blocks = set(launch.block_vars)
     guard = guard_of(launch.body) if guarded else None

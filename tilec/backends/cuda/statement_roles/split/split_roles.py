@@ -27,6 +27,7 @@ from tilec.backends.cuda.idioms.tiles.copy_boxes import CopyBoxes
 from tilec.backends.cuda.idioms.trips.join_trips import joined as with_joined_trips
 from tilec.backends.cuda.limits import hands_registers_on, has_tma, has_wgmma
 from tilec.backends.cuda.nodes import EachTile, GridMeet
+from tilec.backends.cuda.passes.threads.lower_threads import is_for_all
 from tilec.backends.cuda.statement_roles.rings.plan import Plan, plan_rings
 from tilec.backends.cuda.statement_roles.split.consumer import Consumer
 from tilec.backends.cuda.statement_roles.split.join_loops import joined
@@ -78,9 +79,10 @@ from tilec.ir.nodes.barriers import (
     SetRegisters,
     WaitPhase,
 )
-from tilec.ir.nodes.threads import WARP, Sync
+from tilec.ir.nodes.threads import WARP, Return, Sync
 from tilec.ir.options import NO_ROLES
 from tilec.ir.roads import Loss, Road
+from tilec.ir.traits import mentioned
 from tilec.lowering.analysis.roads import in_line_of, road_of, with_notes, with_roads
 from tilec.lowering.analysis.uses import changed_in
 from tilec.lowering.passes.base import Pass, rewrite_launches
@@ -159,6 +161,8 @@ def _in_turns(kernel: Kernel, launch: Launch, target: Target, halves: bool) -> _
 def runs_ahead(kernel: Kernel, launch: Launch, target: Target) -> bool:
     """Whether a launch would get roles here, with stages for all loads of loops to run ahead in."""
     written = replace(launch, body=apart(launch.body))
+    if launch.thread_vars:
+        return False
     try:
         raw = with_raw_tiles(kernel, with_made_tiles(written), target)
         return _roles(kernel, raw, target).opened.run_ahead()
@@ -177,6 +181,7 @@ def loads_by_one_warp(kernel: Kernel, launch: Launch, target: Target) -> bool:
 
 def check_one_warp_loads(kernel: Kernel, launch: Launch, target: Target) -> None:
     """Unfit for a launch that would get no roles here, or whose producer loads what TMA does not bring."""
+    need(not launch.thread_vars, "its author names single threads")
     roles = _roles(kernel, replace(launch, body=apart(launch.body)), target)
     by_threads = any(ring.by_threads for ring in roles.rings)
     need(not by_threads, "its producer would load by threads what TMA does not bring")
@@ -188,6 +193,7 @@ def _roles(kernel: Kernel, launch: Launch, target: Target, halves: bool = False)
     halved = {stmt.b.buffer for stmt in walk(launch.body) if halves and isinstance(stmt, Gemm)}
     plan = plan_rings(kernel, launch, program, wide, target, halved)
     _check_left(program, plan)
+    _check_behind(launch, program, plan)
     check_ends(launch.body, plan)
     return _Roles(OpenedRings(launch, program, plan), hands_registers_on(target))
 
@@ -210,10 +216,10 @@ def _check(launch: Launch, target: Target) -> set[Stmt]:
         f"{threads} threads are not one to {MOST_GROUPS} warpgroups",
         remedy="give T.Kernel threads=128, 256 or 384",
     )
-    need(not launch.thread_vars, "its author names single threads")
+    stmts = list(walk(launch.body))
+    _check_threads(launch, target, stmts)
     odd = next(_ordered(launch.body, False), None)
     need(odd is None, "its author orders threads by barriers", odd)
-    stmts = list(walk(launch.body))
     products = [stmt for stmt in stmts if isinstance(stmt, Unscaled)]
     chooser, by_groups = Chooser(launch, None), has_wgmma(target)
     found = {
@@ -231,15 +237,41 @@ def _check(launch: Launch, target: Target) -> set[Stmt]:
     return fast if by_groups else set()
 
 
+def _check_threads(launch: Launch, target: Target, stmts: list[Stmt]) -> None:
+    """Unfit for a launch whose author names threads in a way that other threads beside them change."""
+    if not launch.thread_vars:
+        return
+    need(has_wgmma(target), "its author names single threads")
+    in_line = launch.threads[0] == thread_count(launch)
+    need(in_line, "its author names threads along several axes", remedy="give T.Kernel one number of threads")
+    for_all = next((stmt for stmt in stmts if isinstance(stmt, Return) or is_for_all(stmt)), None)
+    need(for_all is None, "all threads of the block tell each other something, or some end", for_all)
+
+
 def _ordered(block: Block, in_loop: bool) -> Iterator[Stmt]:
     """Statements by which an author orders threads: those of loops, and what all threads of a block come to.
-    Outside of loops mbarriers are for those who compute alone, and who has ended comes to no cluster's
-    barrier."""
+    Outside of loops mbarriers, and what has no number, are for those who compute alone, and who has ended
+    comes to no cluster's barrier."""
     for stmt in block:
-        if isinstance(stmt, (Sync, GridMeet, BulkLoad)) or (in_loop and isinstance(stmt, _BARRIERS)):
+        numbered = isinstance(stmt, Sync) and stmt.barrier is not None
+        if numbered or isinstance(stmt, (GridMeet, BulkLoad, *(in_loop * (Sync, *_BARRIERS)))):
             yield stmt
         for inner in children(stmt):
             yield from _ordered(inner, in_loop or is_loop(stmt))
+
+
+def _check_behind(launch: Launch, program: Program, plan: Plan) -> None:
+    """Unfit for a launch in which threads meet, or do something one by one, in front of a load or in a loop
+    around one: a producer knows of neither, and meets nobody. Behind these they are those who compute."""
+    outer = {(*program.around[load], load)[0] for load in plan.loads}
+    order = list(program.around)
+    ends = [place for place, stmt in enumerate(order) if outer & {*program.around[stmt], stmt}]
+    early = order[: max(ends, default=0) + 1]
+    met = next((stmt for stmt in early if isinstance(stmt, Sync)), None)
+    need(met is None, "threads meet in front of a load", met)
+    names = set(launch.thread_vars)
+    alone = next((stmt for stmt in early if names & mentioned(stmt)), None)
+    need(alone is None, "single threads do something in front of a load", alone)
 
 
 def _check_left(program: Program, plan: Plan) -> None:
