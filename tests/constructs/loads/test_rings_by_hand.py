@@ -147,3 +147,66 @@ def test_what_no_ring_is_stays():
     agree(skewed, X, expected=wanted)
     assert stages(skewed, X) == []
     assert stages(chained, X[:5].copy()) == []
+
+
+def in_variables(step):
+    """Stages to read and to write are variables, which ``step`` takes on."""
+
+    @T.prim_func
+    def main(A: T.Tensor((M, K), "float16"), B: T.Tensor((N, K), "float16"), C: T.Tensor((M, N), "float32")):
+        with T.Kernel(1, threads=128) as _:
+            a, b = T.alloc_shared((2, M, STEP), "float16"), T.alloc_shared((2, N, STEP), "float16")
+            acc = T.alloc_fragment((M, N), "float32")
+            reading, writing = T.alloc_var("int32", 0), T.alloc_var("int32", 1)
+            T.clear(acc)
+            T.copy(A[0, 0], a[0, :, :])
+            T.copy(B[0, 0], b[0, :, :])
+            for k in T.serial(TRIPS):
+                if k + 1 < TRIPS:
+                    T.copy(A[0, (k + 1) * STEP], a[writing, :, :])
+                    T.copy(B[0, (k + 1) * STEP], b[writing, :, :])
+                writing = step(writing)
+                T.gemm(a[reading, :, :], b[reading, :, :], acc, transpose_B=True)
+                reading = step(reading)
+            T.copy(acc, C)
+
+    return main
+
+
+@pytest.mark.parametrize(
+    "step",
+    [lambda s: (s + 1) % 2, lambda s: s ^ 1, lambda s: 1 - s, lambda s: T.if_then_else(s == 1, 0, s + 1)],
+    ids=["remainder", "bit", "difference", "choice"],
+)
+def test_stages_in_variables(step):
+    A, B, wanted = operands()
+    agree(in_variables(step), A, B, expected=wanted, targets=("sm_90a",))
+    assert len(stages(in_variables(step), A, B)) == 2
+
+
+@T.prim_func
+def two_steps(X: T.Tensor((6, 32, 32), "float32"), Y: T.Tensor((6, 32, 32), "float32")):
+    """A variable that some trips take on twice, and one that is read behind the loop."""
+    with T.Kernel(1, threads=64) as _:
+        x = T.alloc_shared((3, 32, 32), "float32")
+        f, stage, last = (
+            T.alloc_fragment((32, 32), "float32"),
+            T.alloc_var("int32", 0),
+            T.alloc_var("int32", 0),
+        )
+        for s in T.serial(3):
+            T.copy(X[s, 0:32, 0:32], x[s, :, :])
+        for k in T.serial(5):
+            T.copy(x[stage, :, :], f)
+            T.copy(f, Y[k, 0:32, 0:32])
+            stage = (stage + 1) % 3
+            if k == 2:
+                stage = (stage + 1) % 3
+            last = (last + 1) % 3
+        T.copy(x[last, :, :], f)
+        T.copy(f, Y[5, 0:32, 0:32])
+
+
+def test_other_variables_stay():
+    X = np.random.default_rng(0).integers(-4, 5, (6, 32, 32)).astype("float32")
+    agree(two_steps, X, expected=X[[0, 1, 2, 1, 2, 2]])

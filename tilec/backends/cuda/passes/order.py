@@ -6,6 +6,7 @@ from tilec.backends.cuda.analysis.products.mma import scaled_loss
 from tilec.backends.cuda.idioms.elements.look_up_codes import LookUpCodes
 from tilec.backends.cuda.idioms.tiles.drop_idle_tiles import DropIdleTiles
 from tilec.backends.cuda.idioms.trips.fold_rings import FoldRings
+from tilec.backends.cuda.idioms.trips.number_stages import NumberStages
 from tilec.backends.cuda.passes.layouts.hoist_passages import HoistPassages
 from tilec.backends.cuda.passes.layouts.infer_layouts import InferLayouts
 from tilec.backends.cuda.passes.layouts.read_ahead import ReadAhead
@@ -89,6 +90,7 @@ from tilec.lowering.passes.widen_indices import WidenIndices
 #: What all launches go through before any roles are looked for.
 OPENING: tuple[Pass, ...] = (
     LiftThreads(),
+    NumberStages(),
     FoldRings(),
     GiveAxes(),
     TurnTensors(),
