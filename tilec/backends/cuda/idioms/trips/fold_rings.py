@@ -6,7 +6,7 @@
         gemm(a[k % 3], ..)
 
 How far loads run ahead, and by which instructions, is then what suits the target. H200, 4096^3 in stages of
-128 x 128 x 64 by T.async_copy and T.wgmma_gemm, us: 504, and 192 so.
+128 x 128 x 64 by T.async_copy and T.wgmma_gemm, us: 533, and 192 so.
 """
 
 from __future__ import annotations
