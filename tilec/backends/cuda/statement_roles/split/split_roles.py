@@ -65,7 +65,9 @@ from tilec.ir.nodes import (
     SparseGemm,
     Stmt,
     Unscaled,
+    While,
     children,
+    is_global,
     walk,
 )
 from tilec.ir.nodes.barriers import (
@@ -82,7 +84,7 @@ from tilec.ir.nodes.barriers import (
 from tilec.ir.nodes.threads import WARP, Return, Sync
 from tilec.ir.options import NO_ROLES
 from tilec.ir.roads import Loss, Road
-from tilec.ir.traits import mentioned
+from tilec.ir.traits import buffers, mentioned
 from tilec.lowering.analysis.roads import in_line_of, road_of, with_notes, with_roads
 from tilec.lowering.analysis.uses import changed_in
 from tilec.lowering.passes.base import Pass, rewrite_launches
@@ -246,6 +248,15 @@ def _check_threads(launch: Launch, target: Target, stmts: list[Stmt]) -> None:
     need(in_line, "its author names threads along several axes", remedy="give T.Kernel one number of threads")
     for_all = next((stmt for stmt in stmts if isinstance(stmt, Return) or is_for_all(stmt)), None)
     need(for_all is None, "all threads of the block tell each other something, or some end", for_all)
+    waiting = next((stmt for stmt in stmts if _may_wait_for_blocks(stmt)), None)
+    need(waiting is None, "threads may wait for blocks that would have no room beside them", waiting)
+
+
+def _may_wait_for_blocks(stmt: Stmt) -> bool:
+    """Whether a loop may end by what another block writes: the author may count on several of them a
+    multiprocessor."""
+    inside = walk((stmt,)) if isinstance(stmt, While) else ()
+    return any(is_global(buffer) for each in inside for buffer in buffers(each))
 
 
 def _ordered(block: Block, in_loop: bool) -> Iterator[Stmt]:
