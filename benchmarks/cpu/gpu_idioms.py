@@ -25,8 +25,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from tilec.bench.peers import to_torch
 from tilec.build.library import build
 from tilec.manifest import KernelPlan, load_manifest
+from tilec.portable.devices import open_device
 from tilec.portable.loader import load
 from tilec.targets import native_target
 from tilec.trials.arrays import guarded
@@ -69,9 +71,9 @@ def main() -> int:
     torch.set_num_threads(1)
     rates = {dtype: _rate(dtype) for dtype in ("float32", "bfloat16", "int8")}
     print("torch, GFLOP/s: " + ", ".join(f"{name} {rate * 1e-3:.0f}" for name, rate in rates.items()))
-    made = []
+    made, rows = [], [row for row in read_rows(cpu_dims) if _is_asked(row.run.plan, options.kernel or ["*"])]
     for manifest in MANIFESTS[:2]:
-        for row, kernel, author, call in _built(manifest, options.kernel or ["*"], options.target):
+        for row, kernel, author, call in _built(manifest, rows, options.target):
             made.append(_measured(row, kernel, author, call, rates, options.rounds))
             options.json.write_text(json.dumps(made, indent=1))
             print(_text(made[-1]), flush=True)
@@ -80,23 +82,21 @@ def main() -> int:
 
 
 def _built(
-    manifest: Path, globs: list[str], target: str
+    manifest: Path, rows: list[Row], target: str
 ) -> Iterator[tuple[Row, KernelFacts, Author, Callable[[Arguments], None]]]:
-    """The kernels of a manifest for CPUs that are asked for, with what calls them."""
-    plans = load_manifest(manifest).kernels
-    names = [plan.name for plan in plans if _is_asked(plan, globs)]
-    if not names:
+    """Those of the rows whose kernels a manifest has, with what calls them."""
+    own = {plan.name for plan in load_manifest(manifest).kernels}
+    rows = [row for row in rows if row.run.plan.name in own]
+    if not rows:
         return
-    built = build(manifest, Path("dist/cpu-idioms") / manifest.stem, targets=[target], kernels=names)
-    library, facts = (
-        load(built.report.library),
-        {each.name: each for each in read_facts(built.report.library)},
-    )
-    known = authors(manifest)
-    for row in (row for row in read_rows(cpu_dims) if row.run.plan.name in names):
-        kernel, dims = library.kernels[row.run.plan.name], row.run.dims
-        free = {dim: size for dim, size in dims.items() if dim in kernel._binds}
-        yield row, facts[row.run.plan.name], known.get(row.run.plan.name, Author()), _call(kernel, free)
+    names = [row.run.plan.name for row in rows]
+    folder = Path("dist/cpu-idioms") / manifest.stem
+    path = build(manifest, folder, targets=[target], kernels=names).report.library
+    library, facts, known = load(path), {each.name: each for each in read_facts(path)}, authors(manifest)
+    for name, row in zip(names, rows, strict=True):
+        kernel = library.kernels[name]
+        free = {dim: size for dim, size in row.run.dims.items() if dim in kernel._binds}
+        yield row, facts[name], known.get(name, Author()), _call(kernel, free)
 
 
 def _is_asked(plan: KernelPlan, globs: list[str]) -> bool:
@@ -111,19 +111,13 @@ def _call(kernel: Any, free: dict[str, int]) -> Callable[[Arguments], None]:
 def _arguments(kernel: KernelFacts, author: Author, dims: dict[str, int]) -> Arguments:
     """Inputs of the author or drawn ones; room for results."""
     values = Oracle(kernel, author).inputs(kernel.variants[0], dims, np.random.default_rng(0))
-    made = {}
+    made, tensor = {}, to_torch(open_device("cpu"))
     for param in kernel.params:
         value = values.get(param.name)
         if value is None and param.is_tensor:
             value = guarded(param, dims).array
-        made[param.name] = _tensor(np.ascontiguousarray(value)) if param.is_tensor else value
+        made[param.name] = tensor(value) if param.is_tensor else value
     return made
-
-
-def _tensor(array: np.ndarray) -> torch.Tensor:
-    if array.dtype.isbuiltin == 1:
-        return torch.from_numpy(array)
-    return torch.from_numpy(array.view(f"i{array.dtype.itemsize}")).view(getattr(torch, array.dtype.name))
 
 
 def _measured(

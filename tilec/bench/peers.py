@@ -34,7 +34,7 @@ def peer_call(
     if name == "numpy" and not device.on_host:
         raise NoPeer(f"NumPy does not run on a {family_at(str(device)).word}")
     read = [param for param in kernel.params if not param.is_tensor or param.access != "out"]
-    convert = np.ascontiguousarray if name == "numpy" else _to_torch(device)
+    convert = np.ascontiguousarray if name == "numpy" else to_torch(device)
     given = [
         [convert(each[param.name]) if param.is_tensor else each[param.name] for param in read]
         for each in sets
@@ -63,7 +63,8 @@ def import_torch(threads: int | None) -> Any:
     return torch
 
 
-def _to_torch(device: Device) -> Callable[[Any], Any]:
+def to_torch(device: Device) -> Callable[[Any], Any]:
+    """What makes torch's tensors of arrays there. Raises NoPeer."""
     torch, where = import_torch(None), device.torch
     if not where:
         raise NoPeer(f"torch has no tensors on {device}")

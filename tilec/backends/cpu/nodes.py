@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PANEL = 64
 
 #: Panels of ``b`` up to which rows of ``a`` are read in place: so few passes are over before a copy pays.
-FEW_PANELS = 4
+_FEW_PANELS = 4
 #: Rows up to which a product waits for its ``b`` rather than for multipliers.
 _WAITING_ROWS = 16
 
@@ -199,11 +199,16 @@ class MicroGemm(Stmt):
         return in_place and not is_panel(b)
 
     @property
+    def has_few_panels(self) -> bool:
+        """Whether rows of ``a`` meet so few panels of ``b`` that a copy of them does not pay."""
+        return static(self.c.extent[-1]) <= _FEW_PANELS * self.block.cols
+
+    @property
     def asks_ahead(self) -> bool:
         """Whether such rows are asked for while others are multiplied: not where many rows share few panels.
         They wait for each line once, and would take the time for prefetches each time."""
-        rows, columns = static(self.a.region.extent[self.a.row]), static(self.c.extent[-1])
-        return self.reads_rows and (rows <= _WAITING_ROWS or columns > FEW_PANELS * self.block.cols)
+        rows = static(self.a.region.extent[self.a.row])
+        return self.reads_rows and (rows <= _WAITING_ROWS or not self.has_few_panels)
 
 
 @dataclass(frozen=True, eq=False)

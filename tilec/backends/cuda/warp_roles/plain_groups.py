@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.trips.peeled_trips import with_first_trips
-from tilec.backends.cuda.analysis.trips.ring_tiles import OneStage, is_one_stage
+from tilec.backends.cuda.analysis.trips.ring_tiles import OneStage, asks_for_no_stages, is_one_stage
 from tilec.backends.cuda.warp_roles.twin_groups import with_joined_twins
 from tilec.errors import CompileError, UnsupportedError
 from tilec.ir.analysis.threads.counters import counted_once
@@ -133,7 +133,7 @@ def _filled(stmt: Stmt) -> Iterator[Var]:
 def _is_straight(loop: For | Pipelined) -> bool:
     """Whether a loop counts by one and asks for no stages: its author has written them down as buffers."""
     if isinstance(loop, Pipelined):
-        return loop.num_stages < _STAGES and loop.stage is None and loop.order is None
+        return asks_for_no_stages(loop)
     return int_value(loop.step) == 1
 
 

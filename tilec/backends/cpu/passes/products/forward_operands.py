@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.nodes import FEW_PANELS, Matrix, MicroGemm, RegisterBlock, is_panel
+from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock, is_panel
 from tilec.backends.cpu.passes.products.select_microkernel import across_block, low_block
 from tilec.backends.cpu.products.blocks.bands import MANY_BLOCKS, MANY_ROWS, has_bands
 from tilec.backends.cpu.products.forms.tile_forms import TILE_FORMS
@@ -219,7 +219,7 @@ def _is_worth_rows(gemm: MicroGemm, moved: Matrix, depth: int | Expr) -> bool:
         return True
     if moved.row != len(buffer.shape) - 2 or len(buffer.strides):
         return False
-    if static(gemm.c.extent[-1]) <= FEW_PANELS * gemm.block.cols and not asks:
+    if gemm.has_few_panels and not asks:
         return True
     pitch = int_value(buffer.shape[-1])
     return pitch is not None and pitch * element_bytes(str(buffer.dtype)) % _ALIASING != 0

@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.ir import Var
 
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Alloc, Block, Region, Stmt, children, with_children
+from tilec.ir.nodes import Alloc, Block, Pipelined, Region, Stmt, children, with_children
 
 
 def is_one_stage(region: Region) -> bool:
@@ -19,6 +19,11 @@ def is_one_stage(region: Region) -> bool:
         return False
     rest = zip(region.start[1:], region.extent[1:], tile.shape[1:], strict=True)
     return all(int_value(start) == 0 and int_value(extent) == int_value(size) for start, extent, size in rest)
+
+
+def asks_for_no_stages(loop: Pipelined) -> bool:
+    """Whether an author has left a loop one stage, and the order of its statements as it stands."""
+    return loop.num_stages < 2 and loop.stage is None and loop.order is None
 
 
 class OneStage:

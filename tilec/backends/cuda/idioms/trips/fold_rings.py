@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from tvm import sym, tirx
 
-from tilec.backends.cuda.analysis.trips.ring_tiles import OneStage, is_one_stage
+from tilec.backends.cuda.analysis.trips.ring_tiles import OneStage, asks_for_no_stages, is_one_stage
 from tilec.ir.analysis.alike import Likeness
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, same, substitute, transform
 from tilec.ir.nodes import (
@@ -295,7 +295,7 @@ class _Rings(ScopedRewrite):
 def _is_straight(stmt: Stmt) -> TypeGuard[_Loop]:
     """Whether a loop counts by one, and its author has not asked for stages."""
     if isinstance(stmt, Pipelined):
-        return stmt.num_stages < 2 and stmt.stage is None and stmt.order is None
+        return asks_for_no_stages(stmt)
     return isinstance(stmt, For) and stmt.kind == "serial" and int_value(stmt.step) == 1
 
 

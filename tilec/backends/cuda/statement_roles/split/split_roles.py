@@ -162,9 +162,9 @@ def _in_turns(kernel: Kernel, launch: Launch, target: Target, halves: bool) -> _
 
 def runs_ahead(kernel: Kernel, launch: Launch, target: Target) -> bool:
     """Whether a launch would get roles here, with stages for all loads of loops to run ahead in."""
-    written = replace(launch, body=apart(launch.body))
     if launch.thread_vars:
         return False
+    written = replace(launch, body=apart(launch.body))
     try:
         raw = with_raw_tiles(kernel, with_made_tiles(written), target)
         return _roles(kernel, raw, target).opened.run_ahead()
